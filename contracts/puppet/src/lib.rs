@@ -30,10 +30,11 @@ pub const LONGEST: usize = 100;
 pub const LAST: u64 = 0xfeed_face_0000_0000;
 /// An operand that stands for the number of the last lease that the vCPU has taken.
 pub const LEASE: u64 = 0xfeed_face_0000_0001;
-/// First byte of the RAM that a program may write: 1 MiB above the start of RAM, after the puppet.
-pub const FREE_RAM: u64 = 0x4010_0000;
+/// First byte of the RAM that a program may write: 256 KiB above the start of RAM, after the puppet
+/// and its stacks. A VM has little RAM, since each of its restarts clears all of it.
+pub const FREE_RAM: u64 = 0x4004_0000;
 /// Bytes from there to the end of the VM's RAM.
-pub const FREE_BYTES: u64 = 0x8_0000;
+pub const FREE_BYTES: u64 = 0x5_0000;
 /// Most entries of a list that an operation writes.
 pub const LONGEST_LIST: u64 = 512;
 /// Bytes in a page.

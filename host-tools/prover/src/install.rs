@@ -4,8 +4,9 @@
 use crate::blocks::Blocks;
 use crate::fuzz::{self, Fuzzer};
 use crate::instrument::Instrument;
-use crate::oracle::{Oracle, Wanted};
+use crate::oracle::{self, Oracle, Wanted};
 use crate::prover::{MAX_CORES, Prover};
+use cloison_formats::image::{OnFault, System};
 use cloison_qemu::entry::Emulated;
 use cloison_qemu::ffi::{PluginId, missing};
 use cloison_qemu::guest::Qemu;
@@ -73,6 +74,14 @@ impl Arguments {
     }
 }
 
+/// Returns the VMs that are killed for an access that is refused, a bit each.
+fn mortal(system: &System) -> u64 {
+    let vms = system.vms.iter().enumerate();
+    vms.filter(|(_, vm)| vm.on_fault == OnFault::Kill)
+        .map(|(number, _)| 1 << number)
+        .sum()
+}
+
 /// Installs the plugin with these arguments.
 ///
 /// # Errors
@@ -94,8 +103,13 @@ pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(
     let blocks = Arc::new(blocks);
     let mut instruments: Vec<Box<dyn Instrument>> = Vec::new();
     if let Some(directory) = arguments.fuzz {
+        let mortal = match &arguments.image {
+            Some(image) => mortal(&oracle::image::read(image)?),
+            None => 0,
+        };
         let wanted = fuzz::Wanted {
             directory,
+            mortal,
             ..arguments.wanted
         };
         instruments.push(Box::new(Fuzzer::new(wanted, Arc::clone(&blocks))?));

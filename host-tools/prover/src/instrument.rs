@@ -119,6 +119,10 @@ pub trait Instrument {
     /// A core begins a basic block of EL2, the one with this index in
     /// [`Blocks`](crate::blocks::Blocks).
     fn block(&mut self, _at: &Moment<'_>, _block: usize) {}
+    /// Returns whether it learns nothing from stores to the page of this physical address.
+    fn ignores(&self, _address: u64) -> bool {
+        false
+    }
     /// EL2 has stored.
     fn stores(&mut self, _at: &Moment<'_>, _store: Store) {}
     /// EL2 is about to write a system register, to maintain a cache or TLB, or to execute a barrier:

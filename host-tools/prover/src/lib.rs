@@ -16,4 +16,5 @@ pub mod fuzz;
 pub mod install;
 pub mod instrument;
 pub mod oracle;
+mod processor;
 pub mod prover;

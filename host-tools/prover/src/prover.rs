@@ -17,6 +17,7 @@ pub const MAX_CORES: usize = 16;
 pub const FOUND: i32 = 42;
 
 const ERET: u32 = 0xd69f_03e0;
+const WFI: u32 = 0xd503_207f;
 const EL2: u8 = 2;
 
 /// What a callback is for, in the low bits of its data; the rest is an index in `sites`, or a number
@@ -30,6 +31,7 @@ enum Tag {
     System,
     Hint,
     Guest,
+    Wait,
 }
 
 const TAGS: u32 = 3;
@@ -60,7 +62,8 @@ pub struct Prover {
     internals: &'static Internals,
     machine: Box<dyn Machine>,
     blocks: Arc<Blocks>,
-    instruments: Vec<Box<dyn Instrument>>,
+    instruments: Vec<(Needs, Box<dyn Instrument>)>,
+    /// What any of them needs.
     needs: Needs,
     running: Option<Running>,
     cpus: [Option<Cpu>; MAX_CORES],
@@ -68,8 +71,16 @@ pub struct Prover {
     general: Option<[Register; 31]>,
     cpsr: Option<Register>,
     vbar: Option<Register>,
+    /// The cores, a bit each, that have waited since their guest last ran.
+    waited: u16,
     sites: Vec<Site>,
     known: HashMap<(u64, u32), usize>,
+}
+
+/// Returns the number of a CPU.
+fn core(cpus: &[Option<Cpu>; MAX_CORES], cpu: Cpu) -> usize {
+    let found = cpus.iter().position(|known| *known == Some(cpu));
+    found.unwrap_or(0)
 }
 
 static PROVER: Home<Prover> = Home::empty();
@@ -83,7 +94,11 @@ impl Prover {
         instruments: Vec<Box<dyn Instrument>>,
     ) -> Self {
         let mut needs = Needs::default();
-        for one in instruments.iter().map(|one| one.needs()) {
+        let instruments: Vec<_> = instruments
+            .into_iter()
+            .map(|one| (one.needs(), one))
+            .collect();
+        for (one, _) in &instruments {
             needs.blocks |= one.blocks;
             needs.stores |= one.stores;
             needs.system |= one.system;
@@ -102,6 +117,7 @@ impl Prover {
             general: None,
             cpsr: None,
             vbar: None,
+            waited: 0,
             sites: Vec::new(),
             known: HashMap::default(),
         }
@@ -114,16 +130,20 @@ impl Prover {
         })
     }
 
-    /// Lends the instruments with the place of a callback.
+    /// Lends those instruments that want it with the place of a callback.
     #[inline]
-    fn each(&mut self, site: Site, mut what: impl FnMut(&mut dyn Instrument, &Moment<'_>)) {
+    fn each(
+        &mut self,
+        site: Site,
+        wants: impl Fn(&Needs) -> bool,
+        mut what: impl FnMut(&mut dyn Instrument, &Moment<'_>),
+    ) {
         let (Some(cpu), Some(general)) = (self.running.and_then(Running::cpu), &self.general)
         else {
             return;
         };
-        let core = self.cpus.iter().position(|known| *known == Some(cpu));
         let moment = Moment {
-            core: core.unwrap_or(0),
+            core: core(&self.cpus, cpu),
             cpu,
             address: site.address,
             word: site.word,
@@ -132,25 +152,55 @@ impl Prover {
             names: &self.names,
             general,
         };
-        for instrument in &mut self.instruments {
-            what(&mut **instrument, &moment);
+        for (needs, instrument) in &mut self.instruments {
+            if wants(needs) {
+                what(&mut **instrument, &moment);
+            }
+        }
+    }
+
+    /// A core is about to wait for an interrupt at EL2. QEMU would return at once if one is pending
+    /// for the guest, and the hypervisor would spin.
+    fn wait(&mut self) {
+        if let Some(cpu) = self.running.and_then(Running::cpu) {
+            self.internals.hide_virtual(cpu);
+            self.waited |= 1 << core(&self.cpus, cpu);
+        }
+    }
+
+    /// A core is about to return to its guest, which takes its interrupts.
+    fn wake(&mut self) {
+        if self.waited != 0
+            && let Some(cpu) = self.running.and_then(Running::cpu)
+        {
+            let bit = 1 << core(&self.cpus, cpu);
+            if self.waited & bit != 0 {
+                self.waited &= !bit;
+                self.internals.show_virtual(cpu);
+            }
         }
     }
 
     /// Ends the run if an instrument has found something.
     fn judge(&mut self) {
-        let Some(finding) = self.instruments.iter_mut().find_map(|one| one.finding()) else {
+        let Some(finding) = self.finding() else {
             return;
         };
         self.conclude(&finding);
         finding.end_run()
     }
 
+    /// Returns what an instrument has found.
+    fn finding(&mut self) -> Option<Finding> {
+        let mut all = self.instruments.iter_mut();
+        all.find_map(|(_, one)| one.finding())
+    }
+
     fn conclude(&mut self, finding: &Finding) {
-        for instrument in &mut self.instruments {
+        for (_, instrument) in &mut self.instruments {
             instrument.found(finding);
         }
-        for instrument in &mut self.instruments {
+        for (_, instrument) in &mut self.instruments {
             instrument.ends();
         }
     }
@@ -168,6 +218,9 @@ impl Prover {
                 && let Some(index) = self.blocks.starting_at(address)
             {
                 block.on_instruction(at, Registers::Unused, Tag::Leader.data(index));
+            }
+            if self.needs.blocks && word == WFI {
+                block.on_instruction(at, Registers::Unused, Tag::Wait.data(0));
             }
             if word == ERET {
                 let site = self.site(address, word);
@@ -219,7 +272,7 @@ impl Listener for Prover {
             self.cpsr = Some(cpsr);
             self.vbar = self.names.get("VBAR_EL2");
         }
-        for instrument in &mut self.instruments {
+        for (_, instrument) in &mut self.instruments {
             instrument.starts(start.core);
         }
     }
@@ -253,6 +306,7 @@ impl Listener for Prover {
         const RETURN: usize = Tag::Return as usize;
         const SYSTEM: usize = Tag::System as usize;
         const GUEST: usize = Tag::Guest as usize;
+        const WAIT: usize = Tag::Wait as usize;
         let index = data >> TAGS;
         match data & ((1 << TAGS) - 1) {
             LEADER => {
@@ -260,17 +314,18 @@ impl Listener for Prover {
                     address: self.blocks.all[index].start,
                     word: 0,
                 };
-                self.each(site, |one, at| one.block(at, index));
+                self.each(site, |needs| needs.blocks, |one, at| one.block(at, index));
             }
             VECTOR => {
                 let site = self.sites[index];
-                self.each(site, |one, at| {
-                    one.enters(at, (site.address & 0x7ff) as u16)
-                });
+                let vector = (site.address & 0x7ff) as u16;
+                self.each(site, |_| true, |one, at| one.enters(at, vector));
                 self.judge();
             }
+            WAIT => self.wait(),
             RETURN => {
-                self.each(self.sites[index], |one, at| one.leaves(at));
+                self.wake();
+                self.each(self.sites[index], |_| true, |one, at| one.leaves(at));
                 self.judge();
             }
             GUEST => {
@@ -278,13 +333,21 @@ impl Listener for Prover {
                     address: 0,
                     word: 0,
                 };
-                self.each(nowhere, |one, at| one.guest_block(at, index));
+                self.each(
+                    nowhere,
+                    |needs| needs.guest_blocks,
+                    |one, at| one.guest_block(at, index),
+                );
             }
-            SYSTEM => self.each(self.sites[index], |one, at| one.executes(at)),
+            SYSTEM => self.each(
+                self.sites[index],
+                |needs| needs.system,
+                |one, at| one.executes(at),
+            ),
             _ => {
                 let site = self.sites[index];
                 let number = hint(site.word).unwrap_or_default();
-                self.each(site, |one, at| one.hint(at, number));
+                self.each(site, |needs| needs.hints, |one, at| one.hint(at, number));
                 self.judge();
             }
         }
@@ -296,23 +359,31 @@ impl Listener for Prover {
             Some(Place::Device(address)) => (address, true),
             None => return,
         };
+        let mut watching = self.instruments.iter().filter(|(needs, _)| needs.stores);
+        if watching.all(|(_, one)| one.ignores(address)) {
+            return;
+        }
         let store = Store {
             address,
             is_device,
             bytes: access.bytes(),
             value: access.value(),
         };
-        self.each(self.sites[data], |one, at| one.stores(at, store));
+        self.each(
+            self.sites[data],
+            |needs| needs.stores,
+            |one, at| one.stores(at, store),
+        );
     }
 
     fn ends(&mut self) {
-        match self.instruments.iter_mut().find_map(|one| one.finding()) {
+        match self.finding() {
             Some(finding) => {
                 self.conclude(&finding);
                 eprintln!("prover: {}: {}", finding.rule, finding.what);
             }
             None => {
-                for instrument in &mut self.instruments {
+                for (_, instrument) in &mut self.instruments {
                     instrument.ends();
                 }
             }

@@ -14,9 +14,12 @@
 //!   model's. Where it is at neither place, the class has another layout, and the run ends.
 //! - `qemu_clock_*`, `async_run_on_cpu`: guest time advances from timer to timer; each timer runs
 //!   when its time has come, between two blocks and with QEMU's lock held.
+//! - `use_icount`: whether guest time is counted.
 //! - `get_ptr_rcu_reader`, `rcu_remove_force_rcu_notifier`: since QEMU 10.2, a thread that waits for
 //!   RCU readers ends the running core's turn when the host lets it. Turns end soon without that.
 //! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must advance time.
+//! - `cpu_reset_interrupt`, `arm_cpu_update_virq`, `arm_cpu_update_vfiq`: a virtual interrupt does not
+//!   end a wait of EL2 (Arm ARM, D1.6.2), but QEMU ends it.
 //! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the interrupt line of a CPU's performance
 //!   monitors; where QEMU leaves it unwired and the board does not, `object_resolve_path_type` and
 //!   `qdev_get_gpio_in` find the GIC's input.
@@ -74,6 +77,12 @@ functions! {
         input = c"qdev_get_gpio_in": fn(*mut c_void, c_int) -> *mut c_void;
         /// Sets an interrupt line.
         set_interrupt = c"qemu_set_irq": fn(*mut c_void, c_int);
+        /// Takes back requests of a CPU's interrupts.
+        withdraw = c"cpu_reset_interrupt": fn(*mut c_void, c_int);
+        /// Requests a CPU's virtual IRQ, or takes that back, as its input and HCR_EL2 say.
+        update_virq = c"arm_cpu_update_virq": fn(*mut c_void);
+        /// The same with its virtual FIQ.
+        update_vfiq = c"arm_cpu_update_vfiq": fn(*mut c_void);
         /// Reads a clock.
         read_clock = c"qemu_clock_get_ns": fn(c_int) -> i64;
         /// Sets guest time by the accelerator's function.
@@ -86,6 +95,9 @@ functions! {
         class = c"object_class_by_name": fn(*const c_char) -> *mut *mut c_void;
     }
 }
+
+/// `CPU_INTERRUPT_VIRQ` and `CPU_INTERRUPT_VFIQ`.
+const VIRTUAL_INTERRUPTS: c_int = 0x40 | 0x200;
 
 /// Number of the class's entries that are searched.
 const CLASS_WORDS: usize = 32;
@@ -211,6 +223,23 @@ impl Internals {
         self.locked(|| unsafe { (self.f.set_interrupt)(line.0, c_int::from(level)) });
     }
 
+    /// Keeps virtual interrupts from ending a wait of EL2 on a CPU, until
+    /// [`show_virtual`](Self::show_virtual). For callbacks of guest code, which runs without QEMU's
+    /// lock.
+    pub fn hide_virtual(&self, cpu: Cpu) {
+        // SAFETY: a CPU of this QEMU; the function takes the lock that it needs.
+        unsafe { (self.f.withdraw)(cpu.0.as_ptr(), VIRTUAL_INTERRUPTS) }
+    }
+
+    /// Shows a CPU its virtual interrupts again. For callbacks of guest code, as above.
+    pub fn show_virtual(&self, cpu: Cpu) {
+        // SAFETY: a CPU of this QEMU, which is an Arm one; the lock is held.
+        self.locked(|| unsafe {
+            (self.f.update_virq)(cpu.0.as_ptr());
+            (self.f.update_vfiq)(cpu.0.as_ptr());
+        });
+    }
+
     /// Sets guest time and runs the timers up to it. QEMU's lock must be held.
     pub fn advance(&self, time: i64) {
         // SAFETY: called with the lock held.
@@ -240,9 +269,14 @@ impl Internals {
     /// device or timer, or of the running CPU's turn if there was none since: QEMU refuses to count
     /// what a CPU has executed in the middle of a block.
     pub fn clock(&self) -> i64 {
-        let Some(running) = symbol(c"current_cpu").map(<*mut c_void>::cast::<*mut c_void>) else {
+        thread_local! {
+            static RUNNING: *mut *mut c_void =
+                symbol(c"current_cpu").map_or(null_mut(), <*mut c_void>::cast);
+        }
+        let running = RUNNING.with(|running| *running);
+        if running.is_null() {
             return 0;
-        };
+        }
         // SAFETY: this thread's own variable, restored before anything else runs on the thread;
         // without a running CPU, the clock is what was counted last. The clock has its own lock.
         unsafe {
@@ -252,6 +286,14 @@ impl Internals {
             running.write(cpu);
             time
         }
+    }
+
+    /// Returns whether QEMU counts guest time by instructions (`-icount`), once a CPU executes. Else
+    /// a plugin's own work takes guest time.
+    pub fn counts_time(&self) -> bool {
+        // SAFETY: an enumeration of C, which QEMU sets before any CPU executes.
+        let mode = symbol(c"use_icount").map(|mode| unsafe { mode.cast::<c_int>().read() });
+        mode.is_some_and(|mode| mode != 0)
     }
 
     /// Returns whether all CPUs wait. QEMU's lock must be held.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::power::Request;
+use cloison_abi::reply::Change;
 use cloison_abi::{Call, list};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::{Backing, Quota, System, Vm, WhenSpent};
@@ -71,8 +72,8 @@ pub fn rebirth_time(vm: &Vm, budget: impl Fn(usize) -> u64) -> u64 {
 }
 
 /// Returns the least work that a call of a VM is charged for, after its return with `status` and x1.
-/// `starts` says that an order starts a VM which had ended.
-pub fn least(system: &System, request: Request, (status, x1): (i64, u64), starts: bool) -> Work {
+/// `has_ended` says that an order is about a VM which had ended.
+pub fn least(system: &System, request: Request, (status, x1): (i64, u64), has_ended: bool) -> Work {
     let Some(call) = Call::from_id(request.function) else {
         return Work::default();
     };
@@ -93,10 +94,12 @@ pub fn least(system: &System, request: Request, (status, x1): (i64, u64), starts
         Call::MigratePage if is_done => Work::of(PAGE, 0),
         // Each page is looked at, whether it changes or not.
         Call::SetCacheability if is_done => Work::of(second, second),
-        Call::VmOrder if is_done && starts => match system.vms.get(first as usize) {
-            Some(target) if payers(target).next().is_none() => rebirth(target),
-            _ => Work::default(),
-        },
+        Call::VmOrder if is_done && has_ended && second != Change::Stop as u64 => {
+            match system.vms.get(first as usize) {
+                Some(target) if payers(target).next().is_none() => rebirth(target),
+                _ => Work::default(),
+            }
+        }
         _ => Work::default(),
     };
     Work::of(extra.lines, extra.steps + 4)
@@ -134,15 +137,19 @@ mod tests {
     #[test]
     fn who_orders_a_start_pays_where_no_budget_holds_the_core() {
         let mut system = fixture::system();
-        let order = Request {
+        let order = |change: Change| Request {
             function: Call::VmOrder as u32,
-            arguments: [0, 2, 0],
+            arguments: [0, change as u64, 0],
         };
-        let least = |system: &System, starts| least(system, order, (0, 0), starts);
-        assert_eq!(least(&system, true), Work::of(0, 4));
+        let least =
+            |system: &System, change, has_ended| least(system, order(change), (0, 0), has_ended);
+        assert_eq!(least(&system, Change::Restart, true), Work::of(0, 4));
         system.vms[0].quotas[0].when_spent = WhenSpent::Log;
-        assert_eq!(least(&system, true), Work::of(2 * PAGE, 4));
-        assert_eq!(least(&system, false), Work::of(0, 4));
+        for change in [Change::Start, Change::Restart] {
+            assert_eq!(least(&system, change, true), Work::of(2 * PAGE, 4));
+            assert_eq!(least(&system, change, false), Work::of(0, 4));
+        }
+        assert_eq!(least(&system, Change::Stop, true), Work::of(0, 4));
     }
 
     #[test]

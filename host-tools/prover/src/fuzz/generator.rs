@@ -7,7 +7,7 @@ mod mutation;
 
 use cloison_abi::{Call, list, map, psci};
 use cloison_puppet::words::NAMES;
-use cloison_puppet::{FREE_RAM, LAST, LEASE, LONGEST, Op};
+use cloison_puppet::{FREE_BYTES, FREE_RAM, LAST, LEASE, LONGEST, Op};
 use fastrand::Rng;
 
 /// Bytes in a page.
@@ -15,12 +15,16 @@ const PAGE: u64 = 4096;
 /// RAM that programs write, with the pages of the profile.
 const DATA: u64 = FREE_RAM + 2 * PAGE;
 /// Where programs write lists of pages: after the profile's.
-const LISTS: u64 = FREE_RAM + 96 * PAGE;
+const LISTS: u64 = FREE_RAM + 72 * PAGE;
+/// The end of RAM.
+const END: u64 = FREE_RAM + FREE_BYTES;
 /// Where the image begins.
 const START: u64 = map::RAM;
 /// RAM that may not be executed.
 const NO_CODE: u64 = 0x4040_0000;
-/// Pages of that.
+/// RAM far above that, of as many bytes.
+const HIGH: u64 = 0x20_0000_0000;
+/// Pages of each.
 const NO_CODE_PAGES: u64 = 16;
 /// Bytes of a redistributor of a GICv3: two frames (IHI 0069, 12.10).
 const REDISTRIBUTOR: u64 = 0x2_0000;
@@ -34,15 +38,15 @@ const PLACES: [u64; 25] = [
     map::RAM,
     DATA,
     LISTS,
-    map::RAM + (3 << 19) - PAGE,
-    map::RAM + (3 << 19) - 8,
-    map::RAM + (3 << 19),
+    END - PAGE,
+    END - 8,
+    END,
     map::RAM + (4 << 20),
     0x4080_0000,
     NO_CODE,
     0x4081_0000,
-    0x20_0000_0000,
-    0x20_0001_0000,
+    HIGH,
+    HIGH + NO_CODE_PAGES * PAGE,
     map::GICD,
     map::GICC,
     map::DEACTIVATE,
@@ -137,6 +141,34 @@ fn named(name: &str) -> u32 {
         .map_or(0xd503_201f, |(_, word)| *word)
 }
 
+/// Returns whether the hypervisor may refuse an access to memory: nothing is there, or a device is,
+/// and it is not accessed by whole registers, as compilers do. Loads and stores are by x1; maintenance of the cache and
+/// the translation of addresses are by any register (Arm ARM, C4.1.66 and C4.1.89).
+pub fn is_refused(op: Op) -> bool {
+    let Op::Execute { word, x } = op else {
+        return false;
+    };
+    let is_access = word & 0x0a00_0000 == 0x0800_0000;
+    let is_plain = word & 0x3f00_0000 == 0x3900_0000;
+    let is_maintenance = word & 0xfff8_f000 == 0xd508_7000;
+    let address = match is_maintenance {
+        true => x.get(word as usize & 31).copied().unwrap_or(0),
+        false => x[1],
+    };
+    let is_in = |first: u64, bytes: u64| (first..first + bytes - 8).contains(&address);
+    let is_ram = is_in(FREE_RAM, FREE_BYTES)
+        || [NO_CODE, HIGH]
+            .iter()
+            .any(|&first| is_in(first, NO_CODE_PAGES * PAGE));
+    let bytes = 1 << (word >> 30);
+    let is_device = [map::GICD, map::GICC, map::UART, LINK]
+        .iter()
+        .any(|&page| bytes == 4 && is_in(page, PAGE))
+        || bytes == 8 && is_in(map::SERVICES, PAGE);
+    let is_whole = is_device && is_plain && address.is_multiple_of(bytes);
+    (is_access || is_maintenance) && !is_ram && !is_whole
+}
+
 impl Generator {
     /// Returns one whose programs depend on the seed and on where the guests have a GICv3's
     /// redistributors.
@@ -202,18 +234,20 @@ impl Generator {
 
     /// Returns the address of a page of the VM's RAM.
     fn page(&mut self) -> u64 {
-        match self.below(8) {
-            0 | 1 => map::RAM + self.below(390) * PAGE,
+        match self.below(64) {
+            // A page of code that moves is translated again by QEMU, so that is rare.
+            0 | 1 => map::RAM + self.below((END - map::RAM) / PAGE + 6) * PAGE,
             2 => map::RAM + self.below(20) * PAGE,
-            3 => NO_CODE + self.below(NO_CODE_PAGES + 1) * PAGE,
+            3..12 => NO_CODE + self.below(NO_CODE_PAGES + 1) * PAGE,
             _ => FREE_RAM + self.below(66) * PAGE,
         }
     }
 
     fn call(&mut self, function: u32, arguments: [u64; 3]) -> Op {
-        let word = match self.below(16) {
-            0 => named("smc"),
-            1 => named("hvc") | (self.below(1 << 16) as u32) << 5,
+        let word = match self.below(64) {
+            0..4 => named("smc"),
+            // The puppet must write and QEMU translate what was never executed: that is rare.
+            4 => named("hvc") | (self.below(1 << 16) as u32) << 5,
             _ => named("hvc"),
         };
         let high = match self.below(32) {
@@ -548,8 +582,8 @@ impl Generator {
 
     fn system(&mut self, ops: &mut Vec<Op>) {
         for _ in 0..=self.below(4) {
-            let word = match self.below(5) {
-                // Any encoding: MRS or MSR, op0 from 1 to 3, x0.
+            let word = match self.below(20) {
+                // Any encoding: MRS or MSR, op0 from 1 to 3, x0. Rare, as above.
                 0 => {
                     0xd500_0000
                         | self.random.u32(..2) << 21
@@ -557,7 +591,7 @@ impl Generator {
                         | self.random.u32(..1 << 14) << 5
                 }
                 // The PMU's.
-                1 => {
+                1..4 => {
                     0xd51b_0000
                         | self.random.u32(..2) << 21
                         | self.pick(&[
@@ -753,6 +787,22 @@ mod tests {
             }
             assert!(harmless * 100 > all * 90, "{harmless} of {all}");
         }
+    }
+
+    #[test]
+    fn accesses_to_nothing_and_unusual_ones_to_devices_may_be_refused() {
+        let may_be = |name: &str, address: u64| {
+            is_refused(Op::Execute {
+                word: named(name),
+                x: [0, address, 0, 0],
+            })
+        };
+        assert!(!may_be("str.w0.x1", map::GICD) && may_be("str.w0.x1", map::GICD + 2));
+        assert!(may_be("ldr.x0.x1", map::UART) && !may_be("ldr.x0.x1", map::SERVICES));
+        assert!(may_be("dc.zva.x1", map::GICD) && !may_be("dc.zva.x1", DATA));
+        assert!(may_be("st1.v0.16b.x1", LINK) && !may_be("st1.v0.16b.x1", HIGH));
+        assert!(may_be("ldr.x0.x1", END) && !may_be("ldr.x0.x1", END - 16));
+        assert!(!may_be("hvc", 0) && !may_be("msr.tpidr_el0.x0", 0));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::blocks::Blocks;
 use crate::coverage::Coverage;
 use crate::instrument::{Finding, Instrument, Moment, Needs};
 use crate::prover::MAX_CORES;
+use cloison_abi::reply::Change;
 use cloison_abi::{Call, map, page, psci};
 use cloison_puppet::{ASK, LAST, OP_WORDS, Op};
 use generator::Generator;
@@ -30,8 +31,9 @@ const STUCK: u64 = 20_000_000;
 /// Exits of a core without a question until the keeper orders its VM to restart: a program takes
 /// fewer, but a vCPU that was started at a wrong place, or that loops, never asks again.
 const QUIET: u64 = 1000;
-/// What an interrupt counts there: a vCPU that loops has few exits.
-const INTERRUPT: u64 = 50;
+/// What an interrupt counts there: a vCPU that loops has few exits. One with a small budget has two in
+/// each period of a program that waits.
+const INTERRUPT: u64 = 20;
 /// Exits of all cores without a question of a VM until the keeper orders it to start.
 const ENDED: u64 = 4000;
 /// Orders without an answer until a VM is lost.
@@ -45,6 +47,8 @@ const SLOW: u64 = 1_000_000;
 const REPORT: u64 = 1_000_000;
 /// What is wrong with a boot that turns off although no vCPU has asked.
 const NO_PROGRAM: &str = "the machine turns off before any program has begun";
+/// Seconds until coverage and the corpus are written again.
+const SAVE: u64 = 10;
 /// Inputs that a reproducer holds.
 const KEPT: usize = 64;
 /// Programs in the corpus.
@@ -67,6 +71,8 @@ pub struct Wanted {
     pub replay: Option<PathBuf>,
     /// VMs of the system.
     pub vms: usize,
+    /// The VMs that are killed for an access that is refused, a bit each.
+    pub mortal: u64,
     /// Where each VM has the redistributors of its GICv3; `None` for a GICv2.
     pub redistributors: Option<u64>,
 }
@@ -117,6 +123,8 @@ pub struct Fuzzer {
     found: Option<Finding>,
     /// What is found, or why the run ends, is reported.
     is_reported: bool,
+    /// Seconds since the start when everything was last written.
+    saved: u64,
     progress: Progress,
 }
 
@@ -167,6 +175,7 @@ impl Fuzzer {
             failing: None,
             found: None,
             is_reported: false,
+            saved: 0,
             progress: Progress::new(&wanted.directory),
             blocks,
             wanted,
@@ -210,6 +219,14 @@ impl Fuzzer {
                 .mutate(&mut ops, &self.corpus[other as usize]);
             ops
         };
+        // To start a VM takes as long as hundreds of exits: it is cleared and loaded, and QEMU
+        // translates it again.
+        if self.wanted.mortal >> vm & 1 == 1 && self.generator.below(16) > 0 {
+            ops.retain(|op| !generator::is_refused(*op));
+        }
+        if self.generator.below(2) > 0 {
+            ops.retain(|op| !ends_a_vm(*op));
+        }
         if vm == 0 {
             ops.retain(|op| !ends_the_keeper(*op));
             // The others wait for a keeper that has almost no budget: a part of the time is enough.
@@ -258,6 +275,7 @@ impl Fuzzer {
     /// Answers a puppet's question.
     fn feed(&mut self, at: &Moment<'_>) {
         let [to, capacity, vm, vcpu] = [0, 1, 2, 3].map(|number| at.x(number));
+        self.watch.learn(at.core, at.cpu);
         if self.progress.inputs == 0 {
             // What ran before the first program was not a guest's doing.
             self.coverage.hits.clone_from(&self.former_hits);
@@ -308,7 +326,13 @@ impl Fuzzer {
     /// Ends the run if its time has come.
     fn limit(&mut self) {
         if self.progress.exits.is_multiple_of(4096) {
-            self.report(false);
+            // What a boot has reached is not lost if QEMU ends.
+            let now = self.progress.seconds();
+            let is_due = now >= self.saved + SAVE;
+            if is_due {
+                self.saved = now;
+            }
+            self.report(is_due);
         }
         let of = &self.wanted;
         let is_over = (of.exits > 0 && self.progress.all_exits() >= of.exits)
@@ -336,10 +360,12 @@ impl Fuzzer {
         };
         self.progress.write(&self.wanted.directory, now, whole);
         if whole {
+            self.watch.is_busy(true);
             state::write(&self.wanted.directory, &self.blocks, &self.coverage);
             if self.replayed.is_none() {
                 state::keep(&self.wanted.directory, &self.corpus);
             }
+            self.watch.is_busy(false);
         }
     }
 
@@ -385,6 +411,20 @@ fn ends_the_keeper(op: Op) -> bool {
         Op::Execute { word, x } if word & 0xffe0_001c == 0xd400_0000 => {
             [psci::CPU_OFF, psci::SYSTEM_OFF].contains(&(x[0] as u32)) || x[0] == LAST
         }
+        _ => false,
+    }
+}
+
+/// Returns whether an operation would end the VM, or another one.
+fn ends_a_vm(op: Op) -> bool {
+    match op {
+        Op::Execute { word, x } if word & 0xffe0_001c == 0xd400_0000 => match x[0] as u32 {
+            psci::CPU_OFF | psci::SYSTEM_OFF | psci::SYSTEM_RESET => true,
+            function => {
+                function == Call::VmOrder as u32
+                    && [Change::Stop as u64, Change::Restart as u64].contains(&x[2])
+            }
+        },
         _ => false,
     }
 }

@@ -5,6 +5,7 @@ use super::program::{self, Input};
 use crate::blocks::Blocks;
 use crate::coverage::Coverage;
 use crate::instrument::Finding;
+use crate::processor;
 use cloison_puppet::Op;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -112,13 +113,11 @@ impl Progress {
             return;
         }
         self.written = Some(Instant::now());
-        let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let used = processor::used();
         let report = Report {
             exits: self.all_exits(),
             inputs: self.before.inputs + self.inputs,
-            processor_seconds: self.before.processor_seconds
-                + used.tv_sec as f64
-                + used.tv_nsec as f64 / 1e9,
+            processor_seconds: self.before.processor_seconds + used.as_secs_f64(),
             seconds: self.before.seconds + self.started.elapsed().as_secs_f64(),
             boots: self.before.boots + 1,
             blocks: figures.blocks,

@@ -1,12 +1,21 @@
 //! Notices that EL2 executes nothing any more: then nothing calls the plugin either.
+//!
+//! A guest may be the reason. Its exception vector may fault at its first instruction, if another VM
+//! has written over it by a link. QEMU counts guest time by instructions, so that none
+//! passes then, and the guest's turn never ends, nor does a timer return its core to EL2. The other cores
+//! get their turns from here: what follows depends on the host.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::program::Input;
 use super::state;
 use crate::instrument::Finding;
+use crate::processor;
+use crate::prover::MAX_CORES;
+use cloison_qemu::cpu::{Cpu, SharedCpu};
+use cloison_qemu::internals::internals;
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,14 +24,19 @@ use std::time::{Duration, Instant};
 /// millisecond.
 const STUCK: Duration = Duration::from_secs(20);
 /// How often the thread looks, and after which time it has been stopped itself.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(20);
 const STOPPED: Duration = Duration::from_secs(5);
+/// Time of the processor in which no guest time passes, until the turns of all cores end.
+const TURN: Duration = Duration::from_millis(100);
 
 /// What the watching thread sees.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watch {
     /// How often EL2 has begun a block.
     blocks: AtomicU64,
+    /// The plugin itself is what takes long.
+    is_busy: AtomicBool,
+    cores: [SharedCpu; MAX_CORES],
     /// The last inputs, in the order in which they began.
     recent: Mutex<VecDeque<Input>>,
 }
@@ -49,10 +63,40 @@ impl Pulse {
     }
 }
 
+/// Whether a guest keeps its turn without executing anything, as seen now and then.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loop {
+    blocks: u64,
+    /// Guest time.
+    time: i64,
+    /// The processor's time when it was first seen there.
+    since: Duration,
+}
+
+impl Loop {
+    /// Looks again. Returns whether QEMU is busy while no guest time passes.
+    fn look(&mut self, blocks: u64, time: i64, used: Duration) -> bool {
+        let loops = used.saturating_sub(self.since) >= TURN;
+        if (blocks, time) != (self.blocks, self.time) || blocks == 0 {
+            (self.blocks, self.time, self.since) = (blocks, time, used);
+            return false;
+        }
+        if loops {
+            self.since = used;
+        }
+        loops
+    }
+}
+
 impl Watch {
     /// Starts to watch. A machine that is stuck is a finding, with which the run ends.
     pub fn start(directory: PathBuf, seed: u64) -> Arc<Self> {
-        let watch = Arc::new(Self::default());
+        let watch = Arc::new(Self {
+            blocks: AtomicU64::new(0),
+            is_busy: AtomicBool::new(false),
+            cores: [const { SharedCpu::unknown() }; MAX_CORES],
+            recent: Mutex::default(),
+        });
         let watched = watch.clone();
         thread::spawn(move || {
             let mut pulse = Pulse {
@@ -60,8 +104,19 @@ impl Watch {
                 since: Instant::now(),
                 seen: Instant::now(),
             };
+            let mut guest = Loop::default();
             while !pulse.look(watched.blocks.load(Relaxed), Instant::now()) {
                 thread::sleep(LOOK);
+                let Some(internals) = internals() else {
+                    continue;
+                };
+                let (blocks, is_busy) = (&watched.blocks, &watched.is_busy);
+                let loops = guest.look(blocks.load(Relaxed), internals.clock(), processor::used());
+                if loops && !is_busy.load(Relaxed) {
+                    for core in &watched.cores {
+                        internals.end_turn(core);
+                    }
+                }
             }
             let finding = Finding {
                 rule: "stuck".to_owned(),
@@ -78,6 +133,16 @@ impl Watch {
     /// EL2 has begun a block. All cores have one thread, so that no other one counts meanwhile.
     pub fn beat(&self) {
         self.blocks.store(self.blocks.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// A core is known.
+    pub fn learn(&self, core: usize, cpu: Cpu) {
+        self.cores[core].learn(cpu);
+    }
+
+    /// The plugin itself takes long, or no longer.
+    pub fn is_busy(&self, is_busy: bool) {
+        self.is_busy.store(is_busy, Relaxed);
     }
 
     /// Returns the last inputs.
@@ -111,5 +176,17 @@ mod tests {
         assert_eq!(all(&mut |at| look(at, at), 100..200), none, "it executes");
         assert_eq!(all(&mut |at| look(7, at), 200..221), [220]);
         assert!(!look(7, 300), "the thread was stopped too");
+    }
+
+    #[test]
+    fn turns_end_if_qemu_is_busy_and_no_guest_time_passes() {
+        let mut guest = Loop::default();
+        let mut look =
+            |blocks, time, millis| guest.look(blocks, time, Duration::from_millis(millis));
+        assert!(!look(0, 0, 0) && !look(0, 0, 900), "not started");
+        assert!(!look(7, 5, 1000) && !look(7, 6, 1900), "time passes");
+        assert!(!look(8, 6, 2000), "EL2 executes");
+        assert!(!look(8, 6, 2050) && look(8, 6, 2100));
+        assert!(!look(8, 6, 2150) && look(8, 6, 2200), "again");
     }
 }

@@ -7,13 +7,14 @@
 //!
 //! Per visit it follows stores and instructions; the guest's registers and the list registers are
 //! compared in the first visits, in one of [`Wanted::every`] after them, and at each start of a vCPU.
+//! That a VM starts in time is compared where guest time is counted (`-icount`).
 //! Its counts are those of the thread that all vCPUs share: what cores do at the same instant is out
 //! of its reach.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod calls;
 mod handles;
-mod image;
+pub(crate) mod image;
 mod links;
 mod report;
 mod tables;
@@ -22,7 +23,7 @@ use crate::instrument::{Finding, Instrument, Moment, Needs, Store};
 use crate::prover::MAX_CORES;
 use calls::{Calls, Open, PageAccess, Place};
 use cloison_abi::map;
-use cloison_formats::addr::Ipa;
+use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::{GicVersion, System};
 use cloison_spec::budget::Bucket;
 use cloison_spec::interrupts::{self, ListRegister};
@@ -95,6 +96,9 @@ pub struct Oracle {
     wanted: Wanted,
     system: &'static System,
     handles: Option<Handles>,
+    /// Guest time is counted. Else, what this does takes guest time, and nothing must have happened
+    /// by some instant.
+    counts_time: bool,
     tables: Tables,
     calls: Calls,
     links: Links,
@@ -132,6 +136,7 @@ impl Oracle {
             wanted,
             system,
             handles: None,
+            counts_time: false,
             cores,
             ring: Ring::default(),
             finding: None,
@@ -413,8 +418,10 @@ impl Instrument for Oracle {
         core.before = is_compared.then(|| handles.guest(at));
         self.handles = Some(handles);
         self.begin(at, (vm, vcpu), request);
-        let checked = self.calls.power.check_due(now(at));
-        self.judge(at, checked);
+        if self.counts_time {
+            let checked = self.calls.power.check_due(now(at));
+            self.judge(at, checked);
+        }
     }
 
     fn leaves(&mut self, at: &Moment<'_>) {
@@ -432,6 +439,10 @@ impl Instrument for Oracle {
             self.judge(at, charged);
         }
         self.handles = Some(handles);
+    }
+
+    fn ignores(&self, address: u64) -> bool {
+        self.tables.has_own(PhysAddr(address))
     }
 
     fn stores(&mut self, at: &Moment<'_>, store: Store) {
@@ -452,7 +463,10 @@ impl Instrument for Oracle {
     fn executes(&mut self, at: &Moment<'_>) {
         if self.handles.is_none() {
             match Handles::find(at.names) {
-                Ok(handles) => self.handles = Some(handles),
+                Ok(handles) => {
+                    self.handles = Some(handles);
+                    self.counts_time = at.internals.counts_time();
+                }
                 Err(error) => cloison_qemu::ffi::fail(&error),
             }
         }

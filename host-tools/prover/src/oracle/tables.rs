@@ -27,9 +27,15 @@ pub struct Tables {
     /// By frame number.
     tables: HashMap<u64, Table>,
     roots: Vec<Option<PhysAddr>>,
+    /// Frames of the hypervisor that any of its cores may write, each at its number's place: most
+    /// stores go to a few of them. Forgotten with each change of what is known of frames.
+    own: [Option<u64>; OWN],
     /// Number of changes of entries so far.
     pub changes: u64,
 }
+
+/// Frames that are kept in mind; a power of two.
+const OWN: usize = 256;
 
 fn read_table(at: &Moment<'_>, table: PhysAddr) -> Vec<u64> {
     let mut bytes = vec![0; PAGE_SIZE as usize];
@@ -57,6 +63,7 @@ impl Tables {
             maintenance: Maintenance::default(),
             tables: HashMap::default(),
             roots: vec![None; system.vms.len()],
+            own: [None; OWN],
             changes: 0,
         }
     }
@@ -84,6 +91,20 @@ impl Tables {
         Some(frame)
     }
 
+    /// Returns whether a frame is known as one that the hypervisor alone has, and that is no table.
+    pub fn has_own(&self, frame: PhysAddr) -> bool {
+        let number = frame.page_number();
+        self.own[number as usize % OWN] == Some(number)
+    }
+
+    /// Keeps in mind that a store to a frame without an owner was right, on any core.
+    fn keep_own(&mut self, frame: PhysAddr) {
+        if self.memories.is_own(frame) {
+            let number = frame.page_number();
+            self.own[number as usize % OWN] = Some(number);
+        }
+    }
+
     /// Returns whether all VMs' tables are known.
     fn knows_all(&self) -> bool {
         self.roots.iter().all(Option::is_some)
@@ -96,6 +117,7 @@ impl Tables {
     /// The first rule that does not hold.
     pub fn walk(&mut self, at: &Moment<'_>, vm: usize, root: PhysAddr) -> Result<(), Difference> {
         self.roots[vm] = Some(root);
+        self.own = [None; OWN];
         let mut found = HashMap::default();
         let mut ahead = vec![(root, FIRST_LEVEL, 0)];
         while let Some((table, level, first)) = ahead.pop() {
@@ -179,7 +201,11 @@ impl Tables {
             if moving.or(self.memories.owner(address)).is_none() && !self.knows_all() {
                 return Ok(());
             }
-            return self.memories.check_store(vm, address, moving);
+            self.memories.check_store(vm, address, moving)?;
+            if moving.or(self.memories.owner(address)).is_none() {
+                self.keep_own(address);
+            }
+            return Ok(());
         };
         let index = (store.address % PAGE_SIZE / 8) as usize;
         let before = table.entries[index];
@@ -208,6 +234,7 @@ impl Tables {
         }
         let (before, after) = (Entry(before), Entry(after));
         self.changes += 1;
+        self.own = [None; OWN];
         self.maintenance
             .check_contents(page, after, |frame| digest(at, frame))?;
         self.maintenance.change(at.core, page, before, after)?;

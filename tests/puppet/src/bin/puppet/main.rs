@@ -57,7 +57,7 @@ fn serve() {
             match Op::decode(words) {
                 Some(Op::Execute { word, x }) => own.execute(word, x),
                 Some(op @ Op::List { .. }) => own.list(op),
-                Some(Op::Delay(turns)) => (0..turns & 0xffff).for_each(|_| core::hint::spin_loop()),
+                Some(Op::Delay(turns)) => own::delay(turns & 0xffff),
                 Some(Op::Start(vcpu)) if vcpu < VCPUS as u64 => {
                     // It may be on already.
                     let _ = smp::start(vcpu as usize, serve);

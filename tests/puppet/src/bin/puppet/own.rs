@@ -7,11 +7,12 @@ use cloison_puppet::{ASK, LAST, LEASE, LONGEST, OP_WORDS, Op, is_harmless};
 use core::cell::UnsafeCell;
 
 /// vCPUs that a puppet may have.
-pub const VCPUS: usize = cpu::MAX_VCPUS;
+pub const VCPUS: usize = 2;
 /// Words for a program: the number of its operations, and these.
 const WORDS: usize = 1 + LONGEST * OP_WORDS;
-/// Instructions that are kept ready, by code: writing code makes an emulator translate it again.
-const SLOTS: usize = 256;
+/// Instructions that are kept ready, by code: writing code makes an emulator translate it again, and
+/// takes it as long as several exits.
+const SLOTS: usize = 1024;
 /// Words of code for one.
 const CODE_WORDS: usize = 8;
 /// Position of the instruction itself.
@@ -53,6 +54,27 @@ pub fn lend() -> &'static mut Own {
     unsafe { &mut *OWN.0[cpu::current() % VCPUS].get() }
 }
 
+/// Returns the slot for an instruction: by its upper bits, which name it, as by its registers. Those
+/// that programs have most share none.
+const fn slot(word: u32) -> usize {
+    ((word ^ word >> 22).wrapping_mul(0x9e37_79b1) >> 22) as usize % SLOTS
+}
+
+/// Waits for as long as a short loop of this many turns takes. A block of many instructions is
+/// emulated fast.
+pub fn delay(turns: u64) {
+    // SAFETY: counts down, and does nothing else.
+    unsafe {
+        cloison_guest::asm!(
+            "2: nop; nop; nop; nop; nop; nop; nop; nop; nop; nop",
+            "subs {turns}, {turns}, #3",
+            "b.hi 2b",
+            turns = inout(reg) turns => _,
+            options(nomem, nostack),
+        );
+    }
+}
+
 impl Own {
     /// Asks for a program.
     pub fn ask(&mut self) {
@@ -88,9 +110,8 @@ impl Own {
             gic::enable(irq::VTIMER);
             timer::arm(timer::now() + timer::micros(10));
         }
-        let slot = (word ^ word >> 8 ^ word >> 15) as usize % SLOTS;
+        let slot = slot(word);
         if self.words[slot] != word {
-            self.words[slot] = word;
             self.prepare(slot, word);
         }
         let registers = &raw mut self.registers;
@@ -126,18 +147,22 @@ impl Own {
 
     /// Writes the code of an instruction.
     fn prepare(&mut self, slot: usize, word: u32) {
-        let mut code = [
-            0xaa00_03e9, // mov x9, x0
-            0xa941_0d22, // ldp x2, x3, [x9, #16]
-            0xa940_0520, // ldp x0, x1, [x9]
-            0,
-            0xa902_0520, // stp x0, x1, [x9, #32]
-            0xd65f_03c0, // ret
-            0,
-            0,
-        ];
-        code[HOLE] = word;
-        self.code[slot] = code;
+        // Each store to code is slow in an emulator.
+        if self.words[slot] == 0 {
+            self.code[slot] = [
+                0xaa00_03e9, // mov x9, x0
+                0xa941_0d22, // ldp x2, x3, [x9, #16]
+                0xa940_0520, // ldp x0, x1, [x9]
+                word,
+                0xa902_0520, // stp x0, x1, [x9, #32]
+                0xd65f_03c0, // ret
+                0,
+                0,
+            ];
+        } else {
+            self.code[slot][HOLE] = word;
+        }
+        self.words[slot] = word;
         let address = (&raw const self.code[slot]).addr();
         // SAFETY: makes the code that was just stored visible to instruction fetches; 32 bytes
         // aligned to 32 are in one line.
