@@ -7,6 +7,16 @@ use cloison_qemu::internals::Internals;
 use cloison_qemu::machine::Machine;
 use std::collections::HashMap;
 
+/// What QEMU before 11.1 calls registers: as AArch32 does. Other names are the architecture's.
+const OLDER: [(&str, &str); 6] = [
+    ("AMAIR_EL1", "AMAIR0"),
+    ("CNTKCTL_EL1", "CNTKCTL"),
+    ("CPACR_EL1", "CPACR"),
+    ("CSSELR_EL1", "CSSELR"),
+    ("SCTLR_EL1", "SCTLR"),
+    ("VBAR_EL1", "VBAR"),
+];
+
 /// The registers of the running CPU, by QEMU's names.
 #[derive(Debug, Default)]
 pub struct Names(HashMap<&'static [u8], Register>);
@@ -17,9 +27,11 @@ impl Names {
         Self(start.registers().into_iter().collect())
     }
 
-    /// Returns the handle of a register, if QEMU has it.
+    /// Returns the handle of a register, by the architecture's name, if QEMU has it.
     pub fn get(&self, name: &str) -> Option<Register> {
-        self.0.get(name.as_bytes()).copied()
+        let older = OLDER.iter().find(|(newer, _)| *newer == name);
+        let older = older.and_then(|(_, older)| self.0.get(older.as_bytes()));
+        self.0.get(name.as_bytes()).or(older).copied()
     }
 
     /// Returns the value of a register, or 0 if QEMU does not have it.

@@ -8,16 +8,16 @@ use crate::visit::Registers;
 /// EL1 with its own stack pointer; debug exceptions, SErrors, IRQs and FIQs masked.
 const PSTATE: u64 = 0x3c5;
 
-/// Registers of EL1 and EL0, by QEMU's names, that are zero at a vCPU's first instruction.
+/// Registers of EL1 and EL0 that are zero at a vCPU's first instruction.
 pub const ZERO: [&str; 19] = [
-    "CPACR",
+    "CPACR_EL1",
     "TTBR0_EL1",
     "TTBR1_EL1",
     "TCR_EL1",
     "MAIR_EL1",
-    "AMAIR0",
+    "AMAIR_EL1",
     "CONTEXTIDR_EL1",
-    "CSSELR",
+    "CSSELR_EL1",
     "MDSCR_EL1",
     "TPIDR_EL0",
     "TPIDRRO_EL0",
@@ -25,7 +25,7 @@ pub const ZERO: [&str; 19] = [
     "ESR_EL1",
     "FAR_EL1",
     "PAR_EL1",
-    "CNTKCTL",
+    "CNTKCTL_EL1",
     "CNTV_CTL_EL0",
     "CNTV_CVAL_EL0",
     "PMUSERENR_EL0",

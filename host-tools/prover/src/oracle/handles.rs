@@ -8,19 +8,19 @@ use cloison_spec::confinement::{Confinement, LATER};
 use cloison_spec::start;
 use cloison_spec::visit::Registers;
 
-/// Registers of EL1 and EL0 that only the guest changes, by QEMU's names.
+/// Registers of EL1 and EL0 that only the guest changes.
 const OTHERS: [&str; 12] = [
-    "SCTLR",
+    "SCTLR_EL1",
     "TTBR0_EL1",
     "TTBR1_EL1",
     "TCR_EL1",
     "MAIR_EL1",
-    "CPACR",
+    "CPACR_EL1",
     "CONTEXTIDR_EL1",
     "TPIDR_EL0",
     "TPIDRRO_EL0",
     "TPIDR_EL1",
-    "CNTKCTL",
+    "CNTKCTL_EL1",
     "MDSCR_EL1",
 ];
 
@@ -93,9 +93,9 @@ impl Handles {
             spsr: get("SPSR_EL2")?,
             sp: pair("SP_EL0", "SP_EL1")?,
             from: pair("ELR_EL1", "SPSR_EL1")?,
-            vbar: get("VBAR")?,
+            vbar: get("VBAR_EL1")?,
             others: all(&OTHERS)?,
-            sctlr: get("SCTLR")?,
+            sctlr: get("SCTLR_EL1")?,
             zeros,
             midr: get("VPIDR_EL2")?.read(),
             confinement,
