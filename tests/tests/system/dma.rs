@@ -72,8 +72,8 @@ const CARDS_INIT: &str = "#!/bin/busybox sh\n\
      /bin/busybox --install -s /bin\n\
      while :; do setsid -c sh -i < /dev/ttyAMA0 > /dev/ttyAMA0 2>&1; done\n";
 
-/// Moves each 64th page of all the VM's memory, whoever has it, and back; not at once, so that devices
-/// work meanwhile.
+/// Moves each 64th page of all the VM's memory, the kernel's too, and back; not at once, so that
+/// devices work meanwhile.
 const MOVES: &str = "seq 0 64 65535 | \
      while read n; do printf '0x%x ' $((0x80000000 + n * 4096)); done | \
      xargs -n 64 sh -c 'sleep 0.01; cloisonctl migrate page \"$@\"' sh && cloisonctl migrate restore";

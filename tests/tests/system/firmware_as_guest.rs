@@ -130,7 +130,7 @@ fn leave(mut running: Running) -> Result<Running> {
     Ok(running)
 }
 
-/// U-Boot passes its tests of UEFI, but for the two whose devices the VM has not: a generator of
+/// U-Boot passes its tests of UEFI, except the two whose devices the VM lacks: a generator of
 /// random numbers, and a network. They fail on QEMU's bare machine too.
 #[test]
 fn debian_12s_u_boot_passes_its_own_tests() -> Result<()> {
