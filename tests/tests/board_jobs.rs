@@ -5,6 +5,7 @@
 use cloison_config::guest_linux::Release;
 use cloison_engine::image::numbered::numbered;
 use cloison_engine::qemu::Machine;
+use cloison_engine::setup::Firmware;
 use cloison_engine::setup::emulator::PROGRAM;
 use cloison_engine::telemetry::{Telemetry, wire};
 use cloison_engine::{configuration, setup};
@@ -79,7 +80,7 @@ enum Lines {
 impl Board {
     fn start(folder: &Path, lines: Lines) -> Self {
         setup::qemu().expect("QEMU");
-        let firmware = setup::u_boot(Release::Bookworm).expect("U-Boot");
+        let firmware = Firmware::UBoot.obtain(Release::Bookworm).expect("U-Boot");
         let board = configuration::emulation(VIRT).expect("its file");
         let home = tempfile::tempdir().expect("a directory");
         let flash = flash(home.path());

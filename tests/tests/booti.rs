@@ -5,6 +5,7 @@
 use cloison::image as boot_media;
 use cloison_config::guest_linux::Release;
 use cloison_engine::qemu::Machine;
+use cloison_engine::setup::Firmware;
 use cloison_engine::{configuration, image, installation, setup};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -20,7 +21,7 @@ enum Medium {
 /// machine with a Debian release's U-Boot as its firmware and that card or server.
 fn folder_and_machine(release: Release, medium: Medium) -> miette::Result<(TempDir, Machine)> {
     setup::qemu()?;
-    let firmware = setup::u_boot(release)?;
+    let firmware = Firmware::UBoot.obtain(release)?;
     let checked = configuration::load(
         &installation::root().join("configs/demo.toml"),
         Some("virt"),

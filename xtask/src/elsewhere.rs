@@ -8,6 +8,7 @@
 
 use crate::test::TestArgs;
 use clap::ValueEnum;
+use cloison_engine::setup::Firmware;
 use cloison_engine::setup::system::{self, Suite};
 use cloison_engine::{cargo, installation};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -99,8 +100,12 @@ impl Plan {
             mount(sysroot.to_path_buf(), RUST, true),
             mount(cargo.join("registry"), "/root/.cargo/registry", false),
             mount(cache.join("linux"), "/root/.cache/cloison/linux", false),
-            mount(cache.join("u-boot"), "/root/.cache/cloison/u-boot", false),
         ];
+        mounts.extend(Firmware::ALL.map(|firmware| {
+            let name = firmware.directory();
+            let to = format!("/root/.cache/cloison/{name}");
+            mount(cache.join(name), &to, false)
+        }));
         if Path::new(CERTIFICATES).exists() {
             mounts.push(mount(PathBuf::from(CERTIFICATES), CERTIFICATES, true));
         }

@@ -12,7 +12,7 @@ use cloison_engine::figures::Figures;
 use cloison_engine::linux::packages;
 use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::setup::system::Suite;
-use cloison_engine::setup::{self, debian};
+use cloison_engine::setup::{self, Firmware, debian};
 use cloison_engine::{cargo, installation, oracle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -642,7 +642,9 @@ fn prepare_boots() -> Result<()> {
     setup::standard_library()?;
     for release in Release::ALL {
         // The test that needs it fails without it, and says why.
-        _ = setup::u_boot(release);
+        for firmware in Firmware::ALL {
+            _ = firmware.obtain(release);
+        }
         if !packages::is_kept(release) {
             debian::obtain(release, "kernels and programs of guests")?;
         }

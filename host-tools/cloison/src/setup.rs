@@ -9,8 +9,8 @@ use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::setup::emulator::{self, PROGRAM};
 use cloison_engine::setup::programs::Program;
 use cloison_engine::setup::{
-    CoreLibrary, CoreLibrarySource, LINKER, MAKE, core_library, core_library_from, qemu,
-    standard_library, u_boot,
+    CoreLibrary, CoreLibrarySource, Firmware, LINKER, MAKE, core_library, core_library_from, qemu,
+    standard_library,
 };
 use miette::{Result, miette};
 use std::path::PathBuf;
@@ -53,8 +53,8 @@ enum Part {
     Core,
     /// QEMU.
     Emulator,
-    /// The boot loader that starts Linux's image format.
-    UBoot(Release),
+    /// A release's firmware for QEMU's machine.
+    Firmware(Firmware, Release),
     /// Another program.
     Program(&'static Program),
     /// Rust's libraries for programs of Linux guests.
@@ -67,7 +67,9 @@ impl Part {
         match installation::current() {
             Installation::Checkout(_) => [Self::Core, Self::Emulator]
                 .into_iter()
-                .chain(Release::ALL.map(Self::UBoot))
+                .chain(Firmware::ALL.into_iter().flat_map(|firmware| {
+                    Release::ALL.map(|release| Self::Firmware(firmware, release))
+                }))
                 .chain([&LINKER, &MAKE].map(Self::Program))
                 .chain([Self::Linux])
                 .collect(),
@@ -79,7 +81,7 @@ impl Part {
         match self {
             Self::Core => "aarch64 core library".to_owned(),
             Self::Emulator => PROGRAM.to_owned(),
-            Self::UBoot(release) => format!("U-Boot of {release}"),
+            Self::Firmware(firmware, release) => format!("{} of {release}", firmware.name()),
             Self::Program(tool) => tool.name.to_owned(),
             Self::Linux => "aarch64 Linux library".to_owned(),
         }
@@ -99,7 +101,7 @@ impl Part {
                     None => Err(self.absence()),
                 });
             }
-            Self::UBoot(release) => emulator::find_u_boot(release).map(display),
+            Self::Firmware(firmware, release) => firmware.find(release).map(display),
             Self::Program(tool) => tool.find().map(display),
             Self::Linux => core_library::find_std()?.map(describe),
         };
@@ -111,7 +113,10 @@ impl Part {
         let purpose = match self {
             Self::Core => "is linked into the hypervisor and bare-metal guests",
             Self::Emulator => "boots every board here",
-            Self::UBoot(_) => "boots the tests of `booti`",
+            Self::Firmware(Firmware::UBoot, _) => {
+                "boots the tests of `booti`, and is a guest in others"
+            }
+            Self::Firmware(Firmware::Edk2, _) => "is a guest in a test",
             Self::Program(tool) => tool.purpose,
             Self::Linux => "is linked into programs for Linux guests",
         };
@@ -119,7 +124,7 @@ impl Part {
     }
 
     /// Installs the part if it is missing, and returns what [`Self::find`] does then. A machine
-    /// whose sources have no mirror of Debian cannot have U-Boot, and does without.
+    /// whose sources have no mirror of Debian cannot have firmware, and does without.
     fn install(self, core: Option<CoreLibrarySource>) -> Result<String> {
         Ok(match self {
             Self::Core => describe(core.map_or_else(core_library, core_library_from)?),
@@ -127,9 +132,9 @@ impl Part {
                 qemu()?;
                 self.find()?.unwrap_or_default()
             }
-            Self::UBoot(release) => {
-                u_boot(release).map_or_else(|error| format!("{}: {error}", self.absence()), display)
-            }
+            Self::Firmware(firmware, release) => firmware
+                .obtain(release)
+                .map_or_else(|error| format!("{}: {error}", self.absence()), display),
             Self::Program(tool) => display(tool.ensure()?),
             Self::Linux => describe(standard_library()?),
         })

@@ -603,6 +603,8 @@ fn nuttx_reaches_a_debian_kernel() -> Result<()> {
     }
     let said = nsh(&mut linux, "md5 -f /mnt/file")?;
     assert!(said.contains(&sum[..32]), "{said} is not {sum}");
+    let said = nsh(&mut linux, "ostest")?;
+    assert!(said.contains("ostest_main: Exiting with status 0"));
     let run = linux.stop()?;
     assert!(!run.outcome.console.contains("needs a reset"), "{run}");
     let sent = run.telemetry.traffic()[&(0, VmId(1))];

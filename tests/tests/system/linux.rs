@@ -17,7 +17,7 @@ use cloison_formats::color::ColorSet;
 use cloison_formats::image::{GicVersion, GuestPmu, Pool, PoolKind, Profile};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::Nanos;
-use cloison_tests::{Clock, VIRT, VIRT_GICV3, ZCU102, load, shipped, with_release};
+use cloison_tests::{Clock, VIRT, VIRT_GICV3, ZCU102, config, load, shipped, with_release};
 use miette::{Result, miette};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -172,6 +172,30 @@ fn a_kernel_boots_on_virt_with_a_gicv3() -> Result<()> {
 fn both_releases_boot_on_virt_with_a_gicv3() -> Result<()> {
     boot_both(Release::Bookworm, VIRT_GICV3)?;
     boot_both(Release::Trixie, VIRT_GICV3)
+}
+
+/// Each of sixteen vCPUs runs programs, has its timer's interrupts, and those of the others.
+#[test]
+fn a_kernel_runs_on_sixteen_vcpus_of_a_gicv3() -> Result<()> {
+    let board = "virt-gicv3-16";
+    let checked = load(&config("sixteen-cores/linux"), board)?;
+    let mut linux = Running::start(&checked, board, Clock::Counted)?;
+    linux.open("linux")?;
+    assert_eq!(linux.number("linux", "nproc"), 16);
+    let first = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
+    // Field 39 of a program's state is its vCPU.
+    let each = "for n in $(seq 0 15); do \
+         taskset $(printf %x $((1 << n))) sh -c \"sleep 0.2; awk '{ print \\$39 }' /proc/self/stat\"; done";
+    let expected: String = (0..16).map(|n| format!("{n}\n")).collect();
+    assert_eq!(linux.output("linux", each), expected);
+    let table = linux.output("linux", "cat /proc/interrupts");
+    let second = timer_interrupts(&table);
+    assert_eq!((first.len(), second.len()), (16, 16), "{table}");
+    assert!(first.iter().zip(&second).all(|(a, b)| b > a), "{table}");
+    linux.type_in("linux", "poweroff -f\n")?;
+    let run = linux.finish()?.whole();
+    assert_eq!(run.end_of("linux"), End::Off);
+    Ok(())
 }
 
 #[test]

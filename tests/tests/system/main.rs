@@ -16,6 +16,7 @@ mod devices;
 mod dma;
 mod fatal;
 mod firmware;
+mod firmware_as_guest;
 mod gicv3;
 mod hello;
 mod instructions;

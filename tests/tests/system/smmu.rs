@@ -4,7 +4,8 @@
 use crate::running::Running;
 use cloison::inspect::{InspectArgs, inspect};
 use cloison::live;
-use cloison_config::Checked;
+use cloison_config::guest_linux::{Flavor, KernelSource};
+use cloison_config::{Checked, ImageSource};
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr};
 use cloison_formats::color::color_of;
@@ -293,4 +294,52 @@ fn debian_uses_a_virtio_disk_in_a_colored_vm() -> Result<()> {
 #[ignore = "on demand: takes 15 seconds, and the disk of virtio is tested each time"]
 fn debian_uses_an_nvme_disk_in_a_colored_vm() -> Result<()> {
     a_disk("nvme,drive=disk,addr=2,serial=1", "nvme0n1")
+}
+
+/// The driver of an e1000 interrupts by its line, and has ports besides memory.
+#[test]
+#[ignore = "on demand: takes 15 seconds, and the disk of virtio is tested each time"]
+fn debian_uses_an_e1000_in_a_colored_vm() -> Result<()> {
+    let mut checked = load(&shipped("devices/virt-pcie"), VIRT)?;
+    for image in &mut checked.images {
+        if let ImageSource::Linux(linux) = image {
+            // The other kernel has no driver of it.
+            linux.kernel = KernelSource::Debian(Flavor::Rt);
+        }
+    }
+    checked.system.vms[1].args[2] = 1000;
+    let network = "user,id=net,guestfwd=tcp:10.0.2.100:7-cmd:cat";
+    let mut linux = Running::start_on(&checked, |file| {
+        let machine = machine_of(checked.emulation()?, file, Clock::Counted)?;
+        Ok(machine.args([
+            "-netdev",
+            network,
+            "-device",
+            "e1000,netdev=net,addr=2,romfile=",
+        ]))
+    })?;
+    let up = "ip addr add 10.0.2.15/24 dev eth0 && ip link set eth0 up && \
+              while [ \"$(cat /sys/class/net/eth0/carrier)\" != 1 ]; do sleep 0.1; done";
+    linux.open("linux")?;
+    linux.output("linux", up);
+    let said = linux.output("linux", "ping -c 3 -W 5 -s 1400 10.0.2.2");
+    assert!(said.contains("3 packets received"), "{said}");
+    linux.output("linux", "head -c 1048576 /dev/urandom > /root/file");
+    let echo = "(cat /root/file; sleep 1) | timeout 60 nc 10.0.2.100 7 | head -c 1048576 | md5sum";
+    let sum = linux.output("linux", "md5sum < /root/file");
+    assert_eq!(linux.output("linux", echo), sum, "by TCP, there and back");
+    // The next life finds the device as it is.
+    linux.type_in(
+        "linux",
+        "ping -A 10.0.2.2 > /dev/null & sleep 1; reboot -f\n",
+    )?;
+    linux.open("linux")?;
+    linux.output("linux", up);
+    let said = linux.output("linux", "ping -c 3 -W 5 -s 1400 10.0.2.2");
+    assert!(said.contains("3 packets received"), "{said}");
+    let run = linux.stop()?;
+    assert!(!run.outcome.console.contains("was refused"), "{run}");
+    let done = run.line("neighbor", "heartbeat: done");
+    assert_eq!(number(done, "corrupt"), 0, "{done}");
+    Ok(())
 }

@@ -31,6 +31,19 @@ if dmesg | grep -q 'Initramfs unpacking failed'; then
     echo "cloison: the RAM disk does not fit: it may fill half of the memory. Give the VM more, or fewer packages."
     off
 fi
+# `root=` of the command line: the first process of a device's root file system takes over.
+root=$(sed -n 's/^\(.* \)*root=\([^ ]*\).*/\2/p' /proc/cmdline)
+if [ "$root" ]; then
+    # A card is found some time after its driver is loaded.
+    for wait in $(seq 50); do [ -b "$root" ] && break; sleep 0.1; done
+    mkdir /mnt
+    if mount "$root" /mnt && [ -x /mnt/sbin/init ]; then
+        for place in dev proc sys; do mount --move /$place /mnt/$place; done
+        exec switch_root /mnt /sbin/init
+    fi
+    umount /mnt 2>/dev/null
+    echo "cloison: $root has no root file system with /sbin/init: this is the RAM disk"
+fi
 # A command of the configuration, in place of the shell.
 if [ -e /exec ]; then
     sh /exec </dev/null

@@ -1,10 +1,9 @@
-//! QEMU and U-Boot: found, or installed from the distribution's packages.
+//! QEMU: found, or installed from the distribution's packages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::process::{Missing, announce, run_limited};
 use super::{apt, consent};
 use crate::installation;
-use cloison_config::guest_linux::Release;
 use miette::{Diagnostic, IntoDiagnostic, Result, miette};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -290,72 +289,6 @@ fn newest_offered(options: &[String]) -> Result<Option<String>> {
             && others.iter().all(|list| list.contains(version))
     };
     Ok(versions(PACKAGES[0])?.into_iter().find(enough))
-}
-
-/// Path of the firmware for `virt` in Debian's `u-boot-qemu`.
-const U_BOOT: &str = "usr/lib/u-boot/qemu_arm64/u-boot.bin";
-
-/// Returns the directory in the cache with a release's U-Boot. One that is installed is not used:
-/// its version would be that of this machine's release.
-fn u_boot_root(release: Release) -> PathBuf {
-    installation::cache_dir()
-        .join("u-boot")
-        .join(release.name())
-}
-
-/// Returns the path of a release's U-Boot for QEMU's `virt`, if it is in the cache.
-pub fn find_u_boot(release: Release) -> Option<PathBuf> {
-    Some(u_boot_root(release).join(U_BOOT)).filter(|path| path.exists())
-}
-
-/// Returns the path of a release's U-Boot for QEMU's `virt`, downloading it into the cache without
-/// installing it if necessary.
-pub fn u_boot(release: Release) -> Result<PathBuf> {
-    if let Some(found) = find_u_boot(release) {
-        return Ok(found);
-    }
-    let what = format!("Debian {release}'s U-Boot for QEMU");
-    consent::obtain(&what, "it is not in the cache", "setup")?;
-    announce(&format!(
-        "unpacking the package u-boot-qemu of Debian {release} into the cache"
-    ));
-    let fetch = || -> Result<()> {
-        let sources = apt::debian(release.name())?;
-        let private = apt::PrivateApt::new(&format!("own-{release}"), &sources)?;
-        if find_u_boot(release).is_some() {
-            // Another process downloaded it while this one waited.
-            return Ok(());
-        }
-        private.update(&format!("reading the package lists of Debian {release}"))?;
-        // It appears whole or not at all.
-        let root = u_boot_root(release);
-        let parent = root.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(parent).into_diagnostic()?;
-        let fresh = tempfile::Builder::new()
-            .prefix("fresh-")
-            .tempdir_in(parent)
-            .into_diagnostic()?;
-        let done = private.unpack("u-boot-qemu", fresh.path())?;
-        if !done.success {
-            return Err(miette!("{}", done.reason()));
-        }
-        std::fs::rename(fresh.keep(), root).into_diagnostic()
-    };
-    let why = fetch().err();
-    find_u_boot(release).ok_or_else(|| {
-        let why = why.map_or("the package does not hold it".to_owned(), |error| {
-            error.to_string()
-        });
-        let commands =
-            "  apt-cache policy\nshows apt's sources; a mirror of Debian must be among them"
-                .to_owned();
-        Missing {
-            what,
-            why,
-            commands,
-        }
-        .into()
-    })
 }
 
 #[cfg(test)]
