@@ -32,10 +32,11 @@ use std::time::Duration;
 pub const CONFIGS: [&str; 2] = ["linux-cloud", "linux-rt"];
 /// Largest acceptable ratio of instructions with and without the hypervisor.
 pub const AIM: f64 = 1.03;
-/// Returns what makes a kernel do the same work at each boot, and all that it does without a word
-/// of Cloison's: the tests of its cryptography. 6.12 tests its Diffie-Hellman with a random key, and how random its jitter
-/// is until the result pleases it: without these two, boots whose command lines differ in one
-/// letter differ by 0.2 %; with them, by a tenth. 6.1 tests Diffie-Hellman with fixed keys.
+/// Returns what makes a kernel do the same work at each boot, and all that it does unless it is
+/// told otherwise: its tests of cryptography. 6.12 tests its Diffie-Hellman with a random key, and
+/// how random its jitter is until the result pleases it: without these two, boots whose command
+/// lines differ in one letter differ by 0.2 %; with them, by a tenth. 6.1 tests Diffie-Hellman with
+/// fixed keys.
 const fn same_work(release: Release) -> &'static str {
     match release {
         Release::Bookworm => " cryptomgr.notests=0",

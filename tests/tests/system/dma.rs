@@ -2,7 +2,7 @@
 //! nothing else.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::running::{PATIENCE, Running};
+use crate::running::{PATIENCE, Running, authorize};
 use cloison::live;
 use cloison::network::{self, Forward};
 use cloison_config::guest_linux::{Release, Shown};
@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 
 /// Bytes of the card: a power of two, as QEMU asks.
 const CARD: usize = 64 << 20;
@@ -237,13 +238,15 @@ fn page(port: u16) -> Result<String> {
     Ok(body.to_owned())
 }
 
+/// Returns a port of this machine that nobody has; the listener is gone before QEMU takes it.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").into_diagnostic()?;
+    Ok(listener.local_addr().into_diagnostic()?.port())
+}
+
 /// From this machine into a VM, and from the VM out.
 fn a_vm_joins_the_network(board: &str, release: Release) -> Result<()> {
-    // A port that nobody has; the listener is gone before QEMU takes it.
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .into_diagnostic()?
-        .port();
+    let port = free_port()?;
     let mut checked = devices(board)?;
     for image in &mut checked.images {
         if let ImageSource::Linux(linux) = image {
@@ -278,4 +281,71 @@ fn a_vm_joins_the_network_of_this_machine_on_virt() -> Result<()> {
 #[test]
 fn a_vm_joins_the_network_of_this_machine_on_zcu102() -> Result<()> {
     a_vm_joins_the_network(ZCU102, Release::Trixie)
+}
+
+/// Runs a program of this machine, and returns what it prints.
+#[track_caller]
+fn here(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{command:?}\n{said}");
+    said
+}
+
+/// A throughput test and a shell, through the Ethernet of a colored VM.
+#[test]
+#[ignore = "downloads iperf3 and dropbear, and needs iperf3 and ssh here"]
+fn iperf3_and_ssh_of_this_machine_reach_a_vm() -> Result<()> {
+    let (throughput, shell) = (free_port()?, free_port()?);
+    let mut checked = devices(ZCU102)?;
+    for image in &mut checked.images {
+        if let ImageSource::Linux(linux) = image {
+            linux.packages = ["iperf3", "dropbear-bin"].map(str::to_owned).to_vec();
+        }
+    }
+    let forwards = [format!("{throughput}:5201"), format!("{shell}:22")];
+    let forwards = forwards.map(|ports| Forward::read(&ports).expect("two ports"));
+    let arguments = network::join(&checked, "linux", &forwards)?;
+    // A counted clock jumps while the VM waits for this machine, and programs give up.
+    let mut linux = Running::start_on(&checked, |file| {
+        Ok(machine(ZCU102, file, Clock::Real)?.args(arguments))
+    })?;
+    linux.open("linux")?;
+    join(&mut linux);
+    let scratch = tempfile::tempdir().into_diagnostic()?;
+    let key = scratch.path().join("key");
+    let mut make = Command::new("ssh-keygen");
+    here(make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key));
+    let public = fs::read_to_string(key.with_extension("pub")).into_diagnostic()?;
+    linux.output("linux", &authorize(&public));
+    linux.output("linux", "dropbear -R");
+    // Into the VM, where the sender ends as soon as QEMU has taken the last byte, and out of it.
+    for way in [&[][..], &["--reverse"]] {
+        let serve = "while pidof iperf3 > /dev/null; do sleep 0.1; done; iperf3 -s -D -1";
+        linux.output("linux", serve);
+        let mut iperf = Command::new("iperf3");
+        iperf.args(["-c", "127.0.0.1", "-n", "4M", "-f", "m", "-p"]);
+        let said = here(iperf.arg(throughput.to_string()).args(way));
+        println!("{said}");
+        let received = said.lines().find(|line| line.ends_with("receiver"));
+        let received = received.unwrap_or_else(|| panic!("{said}"));
+        assert!(!received.contains(" 0.00 "), "{said}");
+        assert!(
+            way.is_empty() || received.contains(" 4.00 MBytes"),
+            "{said}"
+        );
+    }
+    let mut ssh = Command::new("ssh");
+    ssh.args([
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        "UserKnownHostsFile=/dev/null",
+    ])
+    .args(["-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-i"])
+    .arg(&key)
+    .args(["-p", &shell.to_string(), "root@127.0.0.1", "hostname"]);
+    assert_eq!(here(&mut ssh).trim_end(), "linux");
+    linux.stop()?;
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Links: unmodified kernels reach each other by devices of virtio, with the hypervisor as the wire.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::running::Running;
+use crate::running::{Running, authorize};
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
 use cloison_engine::telemetry::End;
@@ -512,12 +512,7 @@ fn programs_use_a_link(release: Release) -> Result<()> {
         "left",
         "dropbearkey -t ed25519 -f /root/key 2>&1 | grep '^ssh-ed25519'",
     );
-    let serve = format!(
-        "mkdir -p /etc/dropbear /root/.ssh && echo '{}' > /root/.ssh/authorized_keys && \
-         chown 0:0 /root && chmod 700 /root /root/.ssh && echo /bin/sh > /etc/shells && \
-         echo root:x:0:0::/root:/bin/sh > /etc/passwd && dropbear -R",
-        key.trim_end()
-    );
+    let serve = format!("{} && dropbear -R", authorize(&key));
     linux.output("right", &serve);
     let shell = "timeout 20 dbclient -y -y -i /root/key root@10.0.0.2 hostname 2> /dev/null";
     assert_eq!(linux.output("left", shell).trim_end(), "right");
