@@ -31,8 +31,8 @@ const STUCK: u64 = 20_000_000;
 /// Exits of a core without a question until the keeper orders its VM to restart: a program takes
 /// fewer, but a vCPU that was started at a wrong place, or that loops, never asks again.
 const QUIET: u64 = 1000;
-/// What an interrupt counts there: a vCPU that loops has few exits. One with a small budget has two in
-/// each period of a program that waits.
+/// What an interrupt counts there: a vCPU that loops has few exits. One with a small budget has two
+/// in each period of a program that waits.
 const INTERRUPT: u64 = 20;
 /// Exits of all cores without a question of a VM until the keeper orders it to start.
 const ENDED: u64 = 4000;

@@ -1,8 +1,8 @@
 //! Notices that EL2 executes nothing any more: then nothing calls the plugin either.
 //!
-//! A guest may be the reason. Its exception vector may fault at its first instruction, if another VM
-//! has written over it by a link. QEMU counts guest time by instructions, so that none
-//! passes then, and the guest's turn never ends, nor does a timer return its core to EL2. The other cores
+//! A guest may be the reason. Its exception vector may fault at its first instruction, if another
+//! VM has written over it by a link. QEMU counts guest time by instructions, so that none passes
+//! then, and the guest's turn never ends, nor does a timer return its core to EL2. The other cores
 //! get their turns from here: what follows depends on the host.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
