@@ -188,7 +188,7 @@ pub struct Linux {
 
 /// Returns a command line with one more word. The word is after the configured ones, which may be
 /// known by their position, and before `--`, after which all words are the first process's.
-pub fn with_word(line: &str, word: &str) -> String {
+fn with_word(line: &str, word: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     if !words.contains(&"--") {
         return format!("{line} {word}").trim().to_owned();
@@ -200,9 +200,28 @@ pub fn with_word(line: &str, word: &str) -> String {
     [&words[..at], &[word], &words[at..]].concat().join(" ")
 }
 
+/// Returns a command line with `word`, which is `NAME=VALUE`, unless it gives NAME a value.
+pub fn with_default(line: &str, word: &str) -> String {
+    let name = word.split_inclusive('=').next().unwrap_or(word);
+    if line.split_whitespace().any(|given| given.starts_with(name)) {
+        return line.to_owned();
+    }
+    with_word(line, word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_default_gives_way_to_what_is_given() {
+        assert_eq!(with_default("quiet", "hostname=a"), "quiet hostname=a");
+        assert_eq!(with_default("hostname=b", "hostname=a"), "hostname=b");
+        assert_eq!(
+            with_default("hostnames=b", "hostname=a"),
+            "hostnames=b hostname=a"
+        );
+    }
 
     #[test]
     fn words_are_added_where_they_shift_no_other() {

@@ -4,7 +4,7 @@
 
 use crate::document::{Field, Presence, Table};
 use crate::files;
-use crate::guest_linux::{Flavor, KernelSource, Linux, Release, Shown, TOOLS, with_word};
+use crate::guest_linux::{Flavor, KernelSource, Linux, Release, Shown, TOOLS, with_default};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::page::page_ipa;
@@ -232,11 +232,7 @@ fn read_kernel<'a>(
 /// Reads the command line, and lets it name the console.
 fn read_command_line(cmdline: Presence<'_, &str>, console: &str) -> Option<String> {
     let field = cmdline.given().map(|given| given.field.clone());
-    let mut line = cmdline.or("")?.to_owned();
-    let names_console = |word: &str| word.starts_with("console=");
-    if !line.split_whitespace().any(names_console) {
-        line = with_word(&line, console);
-    }
+    let line = with_default(cmdline.or("")?, console);
     let is_wrong = line.len() >= LONGEST_COMMAND_LINE || line.contains('\0');
     if let Some(field) = field.filter(|_| is_wrong) {
         let error = field.error(format!(

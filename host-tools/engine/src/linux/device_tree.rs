@@ -3,7 +3,7 @@
 
 use super::modules::Set;
 use cloison_abi::{irq, page};
-use cloison_config::guest_linux::{Described, Linux, Property, Shown, with_word};
+use cloison_config::guest_linux::{Described, Linux, Property, Shown, with_default};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::channel::Rights;
@@ -182,20 +182,8 @@ fn write(
 /// VM's name as its host name, and not to test its cryptography. Debian's kernels do that at each
 /// boot, which takes them twice as long as all the rest; the kernel's own default is not to.
 pub fn command_line(linux: &Linux, vm: &str) -> String {
-    let hostname = format!("hostname={vm}");
-    let words = ["cryptomgr.notests=1", &hostname];
-    words.iter().fold(linux.tree.cmdline.clone(), |line, word| {
-        let (name, _) = word.split_once('=').unwrap_or((word, ""));
-        let is_set = |given: &str| {
-            given
-                .split_once('=')
-                .is_some_and(|(given, _)| given == name)
-        };
-        if line.split_whitespace().any(is_set) {
-            return line;
-        }
-        with_word(&line, word)
-    })
+    let line = with_default(&linux.tree.cmdline, "cryptomgr.notests=1");
+    with_default(&line, &format!("hostname={vm}"))
 }
 
 fn chosen(
