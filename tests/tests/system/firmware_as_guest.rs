@@ -155,9 +155,10 @@ fn debian_13s_u_boot_passes_its_own_tests_beside_a_kernel() -> Result<()> {
     running.expect("u-boot", "U-Boot 2025.01")?;
     running.type_in("u-boot", "\n")?;
     running.open("linux")?;
+    running.set_address("linux", "10.0.2.2");
     running.output(
         "linux",
-        "ip addr add 10.0.2.2/24 dev eth0 && ip link set eth0 up && mkdir -p /var/lib/misc && \
+        "mkdir -p /var/lib/misc && \
          printf 'start 10.0.2.15\\nend 10.0.2.20\\ninterface eth0\\n' > /root/dhcp && \
          udhcpd -S /root/dhcp",
     );

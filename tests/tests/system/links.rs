@@ -19,22 +19,6 @@ use miette::Result;
 const OPEN_CONSOLE: &str = "(stty raw -echo; touch /tmp/open; exec sleep 9999) < /dev/hvc0 & \
                             while [ ! -e /tmp/open ]; do sleep 0.1; done";
 
-/// Gives a VM's network device an address.
-#[track_caller]
-fn address(linux: &mut Running, vm: &str, address: &str) {
-    linux.output(
-        vm,
-        &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"),
-    );
-}
-
-/// Has one VM ask the other whether it is there.
-#[track_caller]
-fn ping(linux: &mut Running, vm: &str, address: &str, options: &str) {
-    let said = linux.output(vm, &format!("ping -c 3 -W 5 {options} {address}"));
-    assert!(said.contains("3 packets received"), "{said}");
-}
-
 /// Waits until what listens in the left VM has ended. Prints what that has said, and its status.
 const HEARD: &str = "until [ -e /tmp/ended ]; do sleep 0.1; done; cat /tmp/talk /tmp/ended";
 
@@ -374,11 +358,11 @@ fn two_kernels_reach_each_other(board: &str) -> Result<()> {
     for (vm, number) in [("left", 0), ("right", 1)] {
         let mac = linux.output(vm, "cat /sys/class/net/eth0/address");
         assert_eq!(mac.trim_end(), format!("02:63:6c:00:00:0{number}"));
-        address(&mut linux, vm, &format!("10.0.0.{}", number + 1));
+        linux.set_address(vm, &format!("10.0.0.{}", number + 1));
         assert_eq!(linux.number(vm, "cat /sys/class/net/eth0/carrier"), 1);
     }
-    ping(&mut linux, "left", "10.0.0.2", "");
-    ping(&mut linux, "right", "10.0.0.1", "-s 1472");
+    linux.ping("left", "10.0.0.2", "");
+    linux.ping("right", "10.0.0.1", "-s 1472");
     // Hundreds of frames in one direction, acknowledgments in the other.
     let make = "mkdir /www && dd if=/dev/urandom of=/www/file bs=64k count=8 && httpd -h /www";
     linux.output("right", make);
@@ -438,13 +422,13 @@ fn two_kernels_reach_each_other(board: &str) -> Result<()> {
     linux.output("right", "(sleep 9999 | sockets connect 3 7) & sleep 0.2");
     linux.type_in("right", "reboot -f\n")?;
     linux.open("right")?;
-    address(&mut linux, "right", "10.0.0.2");
+    linux.set_address("right", "10.0.0.2");
     // The connection that waited has ended, and new ones begin.
     let ended = linux.output("left", HEARD);
     let is_reset = ended.contains("reset by peer") && ended.ends_with("\n1\n");
     assert!(is_reset, "{ended}");
     talk_by_sockets(&mut linux);
-    ping(&mut linux, "right", "10.0.0.1", "");
+    linux.ping("right", "10.0.0.1", "");
     assert_eq!(linux.number("left", downs), before + 1, "the link was down");
     let run = linux.stop()?;
     assert!(!run.outcome.console.contains("needs a reset"), "{run}");
@@ -497,7 +481,7 @@ fn programs_use_a_link(release: Release) -> Result<()> {
     let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
     for (vm, last) in [("left", 1), ("right", 2)] {
         linux.open(vm)?;
-        address(&mut linux, vm, &format!("10.0.0.{last}"));
+        linux.set_address(vm, &format!("10.0.0.{last}"));
         linux.output(vm, "ip link set lo up");
     }
     linux.output("right", "iperf3 -s -D -1");
@@ -578,8 +562,8 @@ fn nuttx_reaches_a_debian_kernel() -> Result<()> {
     let checked = configuration::load(&file, Some(VIRT_GICV3))?;
     let mut linux = Running::start(&checked, VIRT_GICV3, Clock::Counted)?;
     linux.open("linux")?;
-    address(&mut linux, "linux", "10.0.2.2");
-    ping(&mut linux, "linux", "10.0.2.15", "");
+    linux.set_address("linux", "10.0.2.2");
+    linux.ping("linux", "10.0.2.15", "");
     let said = nsh(&mut linux, "ping -c 3 -s 1000 10.0.2.2")?;
     let all = "3 packets transmitted, 3 received, 0% packet loss";
     assert!(said.contains(all), "{said}");

@@ -95,6 +95,28 @@ impl Running {
         done.output
     }
 
+    /// Gives a VM's network device an address.
+    #[track_caller]
+    pub fn set_address(&mut self, vm: &str, address: &str) {
+        let command = format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up");
+        self.output(vm, &command);
+    }
+
+    /// Gives a VM's network device an address, and waits until it can send.
+    #[track_caller]
+    pub fn join(&mut self, vm: &str, address: &str) {
+        self.set_address(vm, address);
+        let command = "while [ \"$(cat /sys/class/net/eth0/carrier)\" != 1 ]; do sleep 0.1; done";
+        self.output(vm, command);
+    }
+
+    /// Has a VM ask another machine whether it is there.
+    #[track_caller]
+    pub fn ping(&mut self, vm: &str, address: &str, options: &str) {
+        let said = self.output(vm, &format!("ping -c 3 -W 5 {options} {address}"));
+        assert!(said.contains("3 packets received"), "{said}");
+    }
+
     /// Returns the number that a command prints.
     #[track_caller]
     pub fn number(&mut self, vm: &str, command: &str) -> u64 {
