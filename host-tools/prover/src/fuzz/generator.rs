@@ -142,8 +142,9 @@ fn named(name: &str) -> u32 {
 }
 
 /// Returns whether the hypervisor may refuse an access to memory: nothing is there, or a device is,
-/// and it is not accessed by whole registers, as compilers do. Loads and stores are by x1; maintenance of the cache and
-/// the translation of addresses are by any register (Arm ARM, C4.1.66 and C4.1.89).
+/// and it is not accessed by whole registers, as compilers do. Loads and stores are by x1;
+/// maintenance of the cache and the translation of addresses are by any register (Arm ARM, C4.1.66
+/// and C4.1.89).
 pub fn is_refused(op: Op) -> bool {
     let Op::Execute { word, x } = op else {
         return false;
