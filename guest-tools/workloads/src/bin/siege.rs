@@ -4,7 +4,8 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
-use cloison_guest::psci::{self, Affinity};
+use cloison_guest::abi::psci::INTERNAL_FAILURE;
+use cloison_guest::psci::{self, Affinity, PsciError};
 use cloison_guest::{arg, entry, gic, println, smp};
 
 entry!(main);
@@ -27,6 +28,8 @@ fn main() {
             // It is off, so it can be turned on, once for each turn.
             match smp::start(TARGET, || psci::cpu_off()) {
                 Ok(()) => done += 1,
+                // The machine turns itself off, and is about to stop this vCPU.
+                Err(PsciError(INTERNAL_FAILURE)) => {}
                 Err(error) => {
                     println!("siege: vCPU {TARGET}: {error}");
                     return;
