@@ -8,7 +8,7 @@ use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{cargo, configuration, installation, parts};
 use cloison_hello::claims::Place;
 use cloison_tests::jobs::{BENCHMARKS, Lab};
-use cloison_tests::{Clock, VIRT, VIRT_GICV3, boot, namespace};
+use cloison_tests::{Clock, VIRT, VIRT_GICV3, ZCU102, boot, namespace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -1502,16 +1502,27 @@ fn every_page_of_a_bare_metal_staircase_is_found() {
     }
 }
 
-/// From goals to a partition that was run; the same input gives the same files.
+/// From goals to a partition that was run; the same input gives the same files. Looser tolerances than
+/// those of the shipped file need no budgets, and so fewer boots.
 #[test]
 fn a_system_is_tuned_and_its_files_repeat() {
+    let text = std::fs::read_to_string(installation::root().join("configs/tune.toml"));
+    let profiles = installation::root().join("profiles");
+    let text = text
+        .expect("it is there")
+        .replace("\"1.15\"", "\"1.50\"")
+        .replace("\"1.20\"", "\"1.50\"")
+        .replace("../profiles", &profiles.display().to_string());
     let tune = |scratch: &Path| {
+        let config = scratch.join("tune.toml");
+        std::fs::write(&config, &text).expect("it can be written");
+        let config = config.display().to_string();
         let file = |name: &str| scratch.join(name).display().to_string();
         let (tuned, surfaces, json) = (file("t.toml"), file("s.csv"), file("f.json"));
-        let (out, config) = (file("out"), "configs/tune.toml");
+        let out = file("out");
         let done = good(&[
             "tune",
-            config,
+            &config,
             "--out",
             &out,
             "-o",
@@ -1642,7 +1653,7 @@ fn two_vms_to_tune(scratch: &Path, profile: &str, tolerance: &str, logger: &str)
         panic!("the example has four VMs");
     };
     let control = control.replace("../profiles/c2is.toml", profile).replace(
-        "tolerance = \"1.10\"",
+        "tolerance = \"1.15\"",
         &format!("tolerance = \"{tolerance}\""),
     );
     let other = other.replace("tune = [\"budgets\"]\n", logger);
@@ -1725,22 +1736,27 @@ fn a_profile_of_linux_is_not_made() {
     }
 }
 
-/// A program in Linux gets a partition beside a bare-metal VM, each with a tolerance, that holds
-/// when it is run.
+/// A real-time Linux, a program in another Linux and a bare-metal VM get a partition that holds when it
+/// is run, and it boots on both machines.
 #[test]
-#[ignore = "boots Linux some twenty times: minutes"]
-fn a_program_in_linux_is_tuned() {
+#[ignore = "boots Linux a hundred times: many minutes"]
+fn programs_in_linux_are_tuned() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = |name: &str| scratch.path().join(name).display().to_string();
     let (tuned, out) = (file("t.toml"), file("out"));
     let config = "configs/tune-linux.toml";
     let done = good(&["tune", config, "--out", &out, "-o", &tuned]);
+    println!("{}", done.out);
     assert!(done.out.contains("Who gets what"), "{}", done.out);
     let figures = std::fs::read(scratch.path().join("out/figures.json")).expect("it was written");
     let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
     let vms = figures["series"]["vms"].as_array().expect("a series");
-    for vm in vms.iter().take(2) {
+    for vm in vms.iter().take(3) {
         let margin = vm["margin"].as_f64();
         assert!(margin.is_some_and(|margin| margin >= 0.0), "{vm}");
+    }
+    for board in [VIRT, ZCU102] {
+        let run = good(&["run", &tuned, "--board", board]);
+        assert!(run.out.contains("VM linux is off"), "{board}: {}", run.out);
     }
 }

@@ -39,6 +39,22 @@ impl Alternatives {
     ///
     /// If a run fails.
     pub fn of(search: &mut Search<'_>) -> Result<Self> {
+        let Self { baselines, .. } = Self::with_fewer_knobs(search)?;
+        let tolerates = |demand: &Demand| matches!(demand, Demand::Tolerance(_));
+        let mut demands = search.subjects().vms.iter().map(|vm| vm.demand);
+        let front = match demands.any(|demand| tolerates(&demand)) {
+            true => search.front(STEP)?,
+            false => vec![],
+        };
+        Ok(Self { baselines, front })
+    }
+
+    /// Decides again with fewer knobs alone.
+    ///
+    /// # Errors
+    ///
+    /// If a run fails.
+    pub fn with_fewer_knobs(search: &mut Search<'_>) -> Result<Self> {
         let mut baselines = vec![];
         for baseline in Baseline::EVERY {
             let problem = search.problem().restricted(baseline);
@@ -51,12 +67,7 @@ impl Alternatives {
             };
             baselines.push((baseline, reached));
         }
-        let tolerates = |demand: &Demand| matches!(demand, Demand::Tolerance(_));
-        let mut demands = search.subjects().vms.iter().map(|vm| vm.demand);
-        let front = match demands.any(|demand| tolerates(&demand)) {
-            true => search.front(STEP)?,
-            false => vec![],
-        };
+        let front = vec![];
         Ok(Self { baselines, front })
     }
 

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::refusal::Excluded;
+use super::systems::EVENT;
 use super::{Map, TuneArgs, tune};
 use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::installation;
@@ -20,15 +21,15 @@ use std::path::{Path, PathBuf};
 /// Guests of the first core with a tolerance: name, workload, arguments.
 const FIRST: [[&str; 3]; 3] = [
     ["calls", "c2is", "[4, 5]"],
+    ["stairs", "staircase", "[4, 100]"],
     ["chase96", "latency", "[\"96K\", 2, 0, 4]"],
-    ["chase160", "latency", "[\"160K\", 2, 0, 4]"],
 ];
 /// Those of the second core.
 const SECOND: [[&str; 3]; 4] = [
-    ["chase64", "latency", "[\"64K\", 2, 0, 4]"],
     ["chase128", "latency", "[\"128K\", 2, 0, 4]"],
-    ["chase192", "latency", "[\"192K\", 2, 0, 4]"],
     ["chase256", "latency", "[\"256K\", 2, 0, 4]"],
+    ["chase448", "latency", "[\"448K\", 2, 0, 4]"],
+    ["chase576", "latency", "[\"576K\", 2, 0, 4]"],
 ];
 /// Guests of best effort, on the third core.
 const THIRD: [[&str; 3]; 4] = [
@@ -46,7 +47,10 @@ const FOURTH: [[&str; 3]; 3] = [
 /// Pairs of best effort in mixes: all but the last.
 const PAIRS: usize = THIRD.len() * FOURTH.len() - 1;
 /// Tolerances of the first and the second core.
-const TOLERANCES: [[&str; 2]; 2] = [["1.06", "1.08"], ["1.10", "1.20"]];
+const TOLERANCES: [[&str; 2]; 2] = [["1.15", "1.20"], ["1.25", "1.35"]];
+/// Accesses of which no core makes so many in a period: what is written sets the period, and limits
+/// nobody.
+const NEVER_SPENT: u32 = 10_000;
 /// Number of mixes.
 pub const MIXES: usize = TOLERANCES.len() * FIRST.len() * SECOND.len() * PAIRS;
 /// From one mix to the next, so that the first ones have some of everything; it has no common divisor
@@ -59,6 +63,9 @@ pub struct MixesArgs {
     /// Only so many mixes; the first ones have some of everything
     #[arg(long, value_name = "N", default_value_t = MIXES)]
     pub first: usize,
+    /// Do not decide with fewer knobs too
+    #[arg(long)]
+    pub only_answers: bool,
     /// Directory for runs and results [default: target/cloison/mixes]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -104,7 +111,7 @@ pub fn mixes(args: &MixesArgs, map: Map) -> Result<Summary> {
     let mut summary = Summary::default();
     for place in 0..args.first.min(MIXES) {
         let number = place * STRIDE % MIXES;
-        let shown = show(number, claim.directory(), map)
+        let shown = show(number, args, claim.directory(), map)
             .wrap_err_with(|| miette!("mix {number} failed"))?;
         summary.mixes.push(shown);
         write_atomic(&out.join("mixes.csv"), summary.csv()?.as_bytes())?;
@@ -139,21 +146,31 @@ fn text(number: usize) -> (String, String) {
         .zip(goals)
         .enumerate()
     {
-        // The only one whose profile is shipped.
-        let has_pages = workload == "c2is";
-        let pages = if has_pages { ", \"pages\"" } else { "" };
+        // Those whose profiles are shipped.
+        let profile = match workload {
+            "c2is" | "staircase" => {
+                Some(installation::root().join(format!("profiles/{workload}.toml")))
+            }
+            _ => None,
+        };
+        let pages = profile.as_ref().map_or("", |_| ", \"pages\"");
         let _ = write!(
             text,
             "\n[[vm]]\nname = \"{name}\"\ncores = [{core}]\nimage = {{ workload = \"{workload}\" }}\n\
              args = {args}\nservices = [\"hem\"]\n{goal}{pages}]\n\n[[vm.region]]\nname = \"ram\"\n\
              ipa = 0x4000_0000\nsize = \"16M\"\npool = \"shared\"\n"
         );
-        if has_pages {
-            let profile = installation::root().join("profiles/c2is.toml");
+        if let Some(profile) = profile {
             let _ = write!(
                 text,
                 "\n[vm.profile]\nfile = \"{}\"\npool = \"pages\"\ntop = 16\nafter = \"0 ms\"\n",
                 profile.display()
+            );
+        }
+        if goal.starts_with("best_effort") {
+            let _ = write!(
+                text,
+                "\n[[vm.quota]]\nevent = \"{EVENT}\"\nbudget = \"{NEVER_SPENT} events / 5 us\"\n"
             );
         }
     }
@@ -164,14 +181,14 @@ fn text(number: usize) -> (String, String) {
     (name, text)
 }
 
-fn show(number: usize, out: &Path, map: Map) -> Result<Shown> {
+fn show(number: usize, mixes: &MixesArgs, out: &Path, map: Map) -> Result<Shown> {
     let (name, text) = text(number);
     let directory = out.join(format!("{number:03}"));
     let config = directory.join("mix.toml");
     write_atomic(&config, text.as_bytes())?;
     let figures = directory.join("tune/figures.json");
     let args = TuneArgs {
-        compare: true,
+        fewer_knobs: !mixes.only_answers,
         shared: Some(out.join("times")),
         out: Some(directory.join("tune")),
         ..TuneArgs::of(config)

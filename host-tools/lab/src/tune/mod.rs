@@ -102,6 +102,9 @@ pub struct TuneArgs {
     /// Also decide with fewer knobs and for tighter tolerances, for the report: many more boots
     #[arg(long)]
     pub compare: bool,
+    /// Also decide with fewer knobs, for mixes of systems.
+    #[arg(skip)]
+    pub fewer_knobs: bool,
     /// Also run the new configuration with each unmeasured value of the model at half and at
     /// double: hundreds of boots
     #[arg(long)]
@@ -159,6 +162,7 @@ impl TuneArgs {
             surfaces: None,
             explain: None,
             compare: false,
+            fewer_knobs: false,
             sensitivity: false,
             board: None,
             model: None,
@@ -432,7 +436,11 @@ impl More {
             .sensitivity
             .then(|| survives::examine(search, findings, out))
             .transpose()?;
-        let alternatives = args.compare.then(|| Alternatives::of(search)).transpose()?;
+        let alternatives = match (args.compare, args.fewer_knobs) {
+            (true, _) => Some(Alternatives::of(search)?),
+            (false, true) => Some(Alternatives::with_fewer_knobs(search)?),
+            (false, false) => None,
+        };
         Ok(Self {
             alternatives,
             survival,

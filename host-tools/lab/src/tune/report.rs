@@ -182,8 +182,9 @@ pub fn times(search: &Search<'_>, findings: &Findings) -> Section {
     let mut note = format!(
         "Times in us: of the longest segment after the first one, and of a best-effort VM for a \
          million instructions. Each VM with a goal ran beside the configuration's neighbors, and \
-         beside guests on their cores that only read, only write, or both, under their budgets; \
-         each best-effort VM beside the first and the last of these. \
+         beside guests on their cores that only read, only write, do both, or are mixed in two \
+         ways, under their budgets; each best-effort VM beside the configuration's neighbors and the \
+         first mixed ones. \
          Runs of the whole system until all goals held: {}.",
         findings.rounds
     );

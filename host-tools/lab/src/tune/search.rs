@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::runs::{Job, Measure, Measured, Place, Runs};
-use super::subjects::{LEAST_BUDGET, Subject, Subjects};
-use super::systems::{self, Base, Stress};
+use super::subjects::{LEAST_BUDGET, Subjects};
+use super::systems::{self, Base, Beside, Stress};
 use super::written;
 use crate::boards::Boards;
 use cloison_config::Checked;
@@ -11,6 +11,7 @@ use cloison_config::goal::Requirement;
 use cloison_config::problem::count;
 use cloison_config::quantity::show_duration;
 use cloison_engine::model::Roi;
+use cloison_formats::units::Nanos;
 use cloison_tune::{
     Answer, Baseline, Budget, Choice, Colors, Demand, FrontPoint, Impossible, Knob, Measurement,
     Objective, Outcome, Partition, Permille, Placement, Point, Problem, Proposal, Refills, Request,
@@ -85,6 +86,8 @@ pub struct Search<'a> {
     /// What each VM must reach: as it is written, or relaxed.
     pub(super) demands: Vec<Demand>,
     pub(super) broken: Vec<String>,
+    /// Points that were measured with other cores limited than usual.
+    refined: BTreeSet<(usize, Point, Vec<u8>)>,
 }
 
 impl<'a> Search<'a> {
@@ -111,8 +114,9 @@ impl<'a> Search<'a> {
             flooded: vec![None; subjects.vms.len()],
             demands: subjects.vms.iter().map(|vm| vm.demand).collect(),
             broken: vec![],
+            refined: BTreeSet::new(),
         };
-        let floods = Stress::ALL.into_iter().map(|kind| {
+        let floods = Stress::UNIFORM.into_iter().map(|kind| {
             let system = base.flood(kind)?;
             Ok(Job {
                 key: format!("flood-{}", kind.name()),
@@ -128,7 +132,7 @@ impl<'a> Search<'a> {
             jobs.push(search.job(index, &search.whole())?);
         }
         let done = runs.measure(boards, "alone", &jobs)?;
-        let (floods, alone) = done.split_at(Stress::ALL.len());
+        let (floods, alone) = done.split_at(Stress::UNIFORM.len());
         let period = u128::from(subjects.period.0);
         let rate = |measured: &Measured| {
             let time = u128::from(measured.time.max(1));
@@ -136,13 +140,16 @@ impl<'a> Search<'a> {
         };
         search.flood = Traffic(floods.iter().map(rate).max().unwrap_or(1).max(1));
         search.alone = alone.iter().map(sample).collect();
-        search.seed()?;
         Ok(search)
     }
 
     /// Measures where decisions begin: each VM of best effort beside the worst neighbors, and the
     /// others with few colors and pages beside the least traffic, which shows what never holds.
-    fn seed(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If a run fails.
+    pub fn seed(&mut self) -> Result<()> {
         let mut points = vec![];
         let mut flooded = vec![];
         for (index, vm) in self.task.subjects.vms.iter().enumerate() {
@@ -202,23 +209,26 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the step of traffic that has this one: its largest is measured and counts for all of
-    /// it, so that few boots are enough.
+    /// it, so that few boots are enough. What is left beside cores without a budget has steps.
     fn step(&self, vm: usize, traffic: Traffic) -> Range {
-        let most = self.flood.0 * self.task.base.neighbor_cores(vm);
+        if traffic.0 == 0 {
+            return Range {
+                least: traffic,
+                most: traffic,
+            };
+        }
+        let flood = self.flood.0;
+        let cores = self.task.base.neighbor_cores(vm).max(1);
+        let free = ((traffic.0 - 1) / flood).min(cores - 1);
+        let rest = traffic.0 - free * flood;
         let (mut below, mut step) = (0, self.least(vm).0);
-        while step < traffic.0 && step < most {
+        while step < rest && step < flood {
             below = step;
             step += step / 2;
         }
-        match traffic.0 {
-            0 => Range {
-                least: traffic,
-                most: traffic,
-            },
-            _ => Range {
-                least: Traffic(below + 1),
-                most: Traffic(step.min(most)),
-            },
+        Range {
+            least: Traffic(free * flood + below + 1),
+            most: Traffic(free * flood + step.min(flood)),
         }
     }
 
@@ -254,6 +264,15 @@ impl<'a> Search<'a> {
     /// Returns a VM's time alone with the whole cache.
     pub fn alone(&self, vm: usize) -> Time {
         self.alone[vm].time
+    }
+
+    /// Returns a VM with a goal whose segment is shorter than a period of budgets, so that all of its
+    /// neighbors' budgets can fall into it.
+    pub fn shorter_than(&self, period: Nanos) -> Option<&str> {
+        let vms = self.task.subjects.vms.iter().zip(&self.alone);
+        let with_goal = vms.filter(|(vm, _)| vm.demand != Demand::BestEffort);
+        let mut shorter = with_goal.filter(|(_, alone)| alone.time.0 < period.0);
+        shorter.next().map(|(vm, _)| vm.name.0.as_str())
     }
 
     /// Replaces what VMs must reach by what a proposal has.
@@ -325,7 +344,11 @@ impl<'a> Search<'a> {
             let is_measured = |request: &Request| self.is_known(request.vm, &request.point);
             let step = cloison_tune::next_measurements(&problem, self.task.objective, is_measured);
             match step.into_diagnostic()? {
-                Step::Certain(Answer::Optimal(outcome)) => return Ok(Decision::Best(outcome)),
+                Step::Certain(Answer::Optimal(outcome)) => {
+                    if !self.refine(&outcome.partition)? {
+                        return Ok(Decision::Best(outcome));
+                    }
+                }
                 Step::Certain(Answer::Impossible(reason)) => {
                     return Ok(Decision::Impossible(reason));
                 }
@@ -410,14 +433,66 @@ impl<'a> Search<'a> {
             .collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let jobs = wanted.iter().map(|(vm, point)| self.job(*vm, point));
-        let jobs = jobs.collect::<Result<Vec<_>>>()?;
+        let usual = wanted
+            .iter()
+            .map(|(vm, point)| (*vm, *point, self.usual(*vm, point, Stress::Mixed).limited));
+        self.measure_beside(&usual.collect::<Vec<_>>())
+    }
+
+    /// Measures the points of a partition beside neighbors of which those are limited that are so in
+    /// it, where that is not usual: which of the cores it is makes a difference of some percent on the
+    /// model. Returns whether there was something to measure.
+    fn refine(&mut self, partition: &Partition) -> Result<bool> {
+        let limited = self.task.base.cores_of(&self.limited(partition));
+        let mut wanted = vec![];
+        for (vm, share) in partition.shares.iter().enumerate() {
+            let point = self.measured_for(vm, &point_of(share, partition.shared));
+            let mut cores = self.task.base.cores_beside(vm);
+            cores.retain(|core| limited.contains(core));
+            let is_goal = self.task.subjects.vms[vm].demand != Demand::BestEffort;
+            let is_usual = self.usual(vm, &point, Stress::Mixed).limited == cores;
+            let key = (vm, point, cores);
+            if is_goal && point.traffic.0 > 0 && !is_usual && self.refined.insert(key.clone()) {
+                wanted.push(key);
+            }
+        }
+        self.measure_beside(&wanted)?;
+        Ok(!wanted.is_empty())
+    }
+
+    /// Returns the VMs whose budgets are below what a core does without one.
+    pub(super) fn limited(&self, partition: &Partition) -> Vec<usize> {
+        let is_limited = |share: &Share| matches!(share.choice.budget, Budget::PerPeriod(budget) if budget < self.flood);
+        let shares = partition.shares.iter().enumerate();
+        shares
+            .filter(|(_, share)| is_limited(share))
+            .map(|(vm, _)| vm)
+            .collect()
+    }
+
+    /// Boots systems at points, beside neighbors of which these cores are limited.
+    fn measure_beside(&mut self, wanted: &[(usize, Point, Vec<u8>)]) -> Result<()> {
+        let mut jobs = vec![];
+        for (vm, point, limited) in wanted {
+            for kind in self.kinds(*vm, point) {
+                let beside = self.beside(*vm, point, *kind, limited.clone());
+                jobs.push(self.job_beside(*vm, point, &beside)?);
+            }
+        }
         let done = self
             .task
             .runs
             .measure(self.task.boards, "characterize", &jobs)?;
-        for ((vm, point), measured) in wanted.iter().zip(&done) {
-            let sample = sample(measured);
+        let mut done = done.iter().map(sample);
+        for (vm, point, _) in wanted {
+            let longest = |one: Sample, other: Sample| Sample {
+                time: one.time.max(other.time),
+                refills: one.refills.max(other.refills),
+            };
+            let samples = done.by_ref().take(self.kinds(*vm, point).len());
+            let Some(sample) = samples.reduce(longest) else {
+                continue;
+            };
             self.measured[*vm].push(Measurement {
                 point: *point,
                 sample,
@@ -426,6 +501,16 @@ impl<'a> Search<'a> {
             self.between[*vm].push(Measurement { point, sample });
         }
         Ok(())
+    }
+
+    /// Returns the kinds of neighbors beside which a VM is measured at a point. The longest of its
+    /// times counts.
+    fn kinds(&self, vm: usize, point: &Point) -> &'static [Stress] {
+        let is_goal = self.task.subjects.vms[vm].demand != Demand::BestEffort;
+        match point.traffic.0 > 0 && is_goal {
+            true => &[Stress::Mixed, Stress::Turned],
+            false => &[Stress::Mixed],
+        }
     }
 
     pub(super) fn known(&self, vm: usize, point: &Point) -> Option<Sample> {
@@ -460,14 +545,40 @@ impl<'a> Search<'a> {
     }
 
     pub(super) fn job(&self, vm: usize, point: &Point) -> Result<Job> {
+        self.job_beside(vm, point, &self.usual(vm, point, Stress::Mixed))
+    }
+
+    /// Returns who usually runs beside a VM at a point: as many of the last cores as its traffic
+    /// allows have no budget.
+    fn usual(&self, vm: usize, point: &Point, kind: Stress) -> Beside {
+        let cores = self.task.base.cores_beside(vm);
+        let free = (point.traffic.0 / self.flood.0) as usize;
+        let limited = cores.len().saturating_sub(free);
+        self.beside(vm, point, kind, cores[..limited].to_vec())
+    }
+
+    /// Returns who runs beside a VM at a point, if these cores share what the others leave of its
+    /// traffic.
+    fn beside(&self, vm: usize, point: &Point, kind: Stress, limited: Vec<u8>) -> Beside {
+        let count = limited.len() as u64;
+        let free = self.task.base.neighbor_cores(vm) - count;
+        let rest = point.traffic.0.saturating_sub(free * self.flood.0);
+        Beside {
+            kind,
+            limited,
+            budget: Traffic((rest / count.max(1)).max(1)),
+        }
+    }
+
+    fn job_beside(&self, vm: usize, point: &Point, beside: &Beside) -> Result<Job> {
         let subject = &self.task.subjects.vms[vm];
         let private = match point.placement {
             Placement::Shared { private } => subject.private_colors(private),
             Placement::Own { .. } => Colors(0),
         };
         Ok(Job {
-            key: self.key(subject, point),
-            system: self.task.base.at(vm, point, private.0, self.flood)?,
+            key: self.key(vm, point, beside),
+            system: self.task.base.at(vm, point, private.0, beside)?,
             vm: subject.name.0.clone(),
             measure: subject.measure,
             roi: subject.roi,
@@ -476,22 +587,27 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the name of the directory of a point's run.
-    fn key(&self, subject: &Subject, point: &Point) -> String {
+    fn key(&self, vm: usize, point: &Point, beside: &Beside) -> String {
         let place = match point.placement {
             Placement::Own { colors } => format!("own{}", colors.0),
             Placement::Shared { private } => format!("shared{}-pages{}", point.shared.0, private.0),
         };
-        let name = &subject.name;
+        let name = &self.task.subjects.vms[vm].name;
+        let budget = match point.budget {
+            Budget::PerPeriod(budget) => format!("-budget{}", budget.0),
+            Budget::Unlimited => String::new(),
+        };
         // Without traffic and budget, the period does not matter.
         let (traffic, period) = match (point.traffic.0, point.budget) {
             (0, Budget::Unlimited) => return format!("{name}-{place}-alone"),
             (traffic, _) => (traffic, self.period()),
         };
-        let budget = match point.budget {
-            Budget::PerPeriod(budget) => format!("-budget{}", budget.0),
-            Budget::Unlimited => String::new(),
+        let kind = beside.kind.name();
+        let limited = match *beside == self.usual(vm, point, beside.kind) {
+            true => String::new(),
+            false => format!("-limits{}", systems::set_of(&beside.limited)),
         };
-        format!("{name}-{place}-traffic{traffic}{budget}-{period}")
+        format!("{name}-{place}-{kind}{traffic}{limited}{budget}-{period}")
     }
 
     /// Returns the period of budgets as a part of the name of a run's directory.

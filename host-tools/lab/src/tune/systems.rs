@@ -10,6 +10,7 @@ use cloison_formats::color::ColorSet;
 use cloison_formats::units::Nanos;
 use cloison_tune::{Budget, Placement, Point, Traffic};
 use miette::{Result, miette};
+use std::collections::BTreeMap;
 use std::path::Path;
 use toml::value::Table;
 
@@ -33,20 +34,64 @@ const OF_OTHERS: [&str; 9] = [
     "migrate_to",
 ];
 
-/// The worst neighbors: shipped guests that do nothing but access memory.
+/// The worst neighbors: shipped guests that do nothing but access memory, on all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stress {
-    /// Reads one line after the other.
+    /// They read one line after the other.
     Reads,
-    /// Writes whole lines, which are written back and never read.
+    /// They write whole lines, which are written back and never read.
     Writes,
-    /// Stores to one word of each line, which is read and then written back.
+    /// They store to one word of each line, which is read and then written back.
     Both,
+    /// The first one stores as in [`Self::Both`], the last one writes as in [`Self::Writes`], and
+    /// those between them write whole lines of a small buffer; those without a budget come first. Of
+    /// the combinations that were tried on the board model, this one delays a victim most, if several
+    /// cores have no budget.
+    Mixed,
+    /// As [`Self::Mixed`], but the first one writes the small buffer, and those between store. It
+    /// delays a victim more if one core alone has no budget.
+    Turned,
+}
+
+/// A workload, and its arguments.
+type Guest = (&'static str, &'static str);
+
+/// What runs beside a VM at a point of its surface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// What the guests do.
+    pub kind: Stress,
+    /// The cores of those with a budget.
+    pub limited: Vec<u8>,
+    /// Their budgets.
+    pub budget: Traffic,
+}
+
+/// Returns the guest of each neighbor's core.
+fn guests(kind: Stress, neighbors: &[u8], limited: &[u8]) -> BTreeMap<u8, Guest> {
+    let is_limited = |core: &u8| limited.contains(core);
+    let (limited, free): (Vec<u8>, Vec<u8>) = neighbors.iter().partition(|core| is_limited(core));
+    let place = |index: usize| match index {
+        0 => Place::First,
+        _ if index + 1 == neighbors.len() => Place::Last,
+        _ => Place::Between,
+    };
+    let all = free.into_iter().chain(limited).enumerate();
+    all.map(|(index, core)| (core, kind.guest(place(index))))
+        .collect()
+}
+
+/// A neighbor's place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    Between,
+    Last,
 }
 
 impl Stress {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Reads, Self::Writes, Self::Both];
+    /// Those of which all cores do the same with memory.
+    pub const UNIFORM: [Self; 3] = [Self::Reads, Self::Writes, Self::Both];
 
     /// Returns a word for the run's directory and the report.
     pub const fn name(self) -> &'static str {
@@ -54,15 +99,23 @@ impl Stress {
             Self::Reads => "reads",
             Self::Writes => "writes",
             Self::Both => "both",
+            Self::Mixed => "mixed",
+            Self::Turned => "turned",
         }
     }
 
-    /// Returns the guest, and its arguments.
-    const fn guest(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Reads => ("memory", "[0, \"4M\", 1, 0]"),
-            Self::Writes => ("memory", "[1, \"4M\", 1, 0]"),
-            Self::Both => ("interf", "[\"2M\", 0]"),
+    /// Returns the guest of a core, and its arguments.
+    const fn guest(self, place: Place) -> Guest {
+        const READS: Guest = ("memory", "[0, \"4M\", 1, 0]");
+        const WRITES: Guest = ("memory", "[1, \"4M\", 1, 0]");
+        const BOTH: Guest = ("interf", "[\"2M\", 0]");
+        // Twice an L1.
+        const SMALL: Guest = ("memory", "[1, \"64K\", 1, 0]");
+        match (self, place) {
+            (Self::Reads, _) => READS,
+            (Self::Writes, _) | (Self::Mixed | Self::Turned, Place::Last) => WRITES,
+            (Self::Both, _) | (Self::Mixed, Place::First) | (Self::Turned, Place::Between) => BOTH,
+            (Self::Mixed, Place::Between) | (Self::Turned, Place::First) => SMALL,
         }
     }
 }
@@ -136,13 +189,27 @@ impl Base {
         others.map(|(_, cores)| cores.len() as u64).sum()
     }
 
+    /// Returns the cores of a VM's neighbors.
+    pub fn cores_beside(&self, vm: usize) -> Vec<u8> {
+        let others = self.cores.iter().enumerate().filter(|(it, _)| *it != vm);
+        others
+            .flat_map(|(_, cores)| cores.iter().copied())
+            .collect()
+    }
+
+    /// Returns the cores of these VMs.
+    pub fn cores_of(&self, vms: &[usize]) -> Vec<u8> {
+        let cores = vms.iter().filter_map(|vm| self.cores.get(*vm));
+        cores.flatten().copied().collect()
+    }
+
     /// Returns the system in which a VM runs at a point of its surface. `private` is the number of
-    /// colors of its private pages' pool, and `flood` what a core accesses at most without a budget.
+    /// colors of its private pages' pool.
     ///
     /// # Errors
     ///
     /// If the configuration lacks what it needs.
-    pub fn at(&self, vm: usize, point: &Point, private: u32, flood: Traffic) -> Result<Value> {
+    pub fn at(&self, vm: usize, point: &Point, private: u32, beside: &Beside) -> Result<Value> {
         let colors = |from: u32, count: u32| {
             let (from, count) = (from as usize, count as usize);
             set_of(&self.colors[from.min(self.colors.len())..(from + count).min(self.colors.len())])
@@ -167,16 +234,16 @@ impl Base {
         };
         let subject = self.subject(vm, main, point)?;
         let mut vms = vec![subject];
-        let cores = self.neighbor_cores(vm);
-        if point.traffic.0 > 0 && cores > 0 {
-            let each = point.traffic.0 / cores;
-            let budget = (each < flood.0).then_some(each.max(1));
-            let others = self.cores.iter().enumerate().filter(|(it, _)| *it != vm);
-            for core in others.flat_map(|(_, cores)| cores) {
-                let quotas: Vec<Value> =
-                    budget.map(|each| self.quota(0, each)).into_iter().collect();
-                vms.push(stress(Stress::Both, *core, neighbors, quotas)?);
-            }
+        let cores = match point.traffic.0 {
+            0 => vec![],
+            _ => self.cores_beside(vm),
+        };
+        let guests = guests(beside.kind, &cores, &beside.limited);
+        for core in cores {
+            let is_limited = beside.limited.contains(&core);
+            let budget = is_limited.then(|| self.quota(0, beside.budget.0));
+            let quotas = budget.into_iter().collect();
+            vms.push(stress(guests[&core], core, neighbors, quotas)?);
         }
         self.system(vm, pools, vms)
     }
@@ -190,12 +257,14 @@ impl Base {
         let core = self.cores.first().and_then(|cores| cores.first());
         let quotas = self.stops();
         let pools = vec![pool("main", "SH", &set_of(&self.colors))];
-        let vm = stress(kind, core.copied().unwrap_or(0), "main", quotas)?;
+        let guest = kind.guest(Place::First);
+        let vm = stress(guest, core.copied().unwrap_or(0), "main", quotas)?;
         self.system(0, pools, vec![vm])
     }
 
     /// Returns a configuration's system as it is, or with stress in place of all VMs but one; it
-    /// ends with this one.
+    /// ends with this one. `limited` are the VMs whose budgets are below what a core does without
+    /// one.
     ///
     /// # Errors
     ///
@@ -206,12 +275,14 @@ impl Base {
         file: &Path,
         vm: usize,
         neighbors: Neighbors,
+        limited: &[usize],
     ) -> Result<Value> {
         let mut system = overrides::anchored(text, file)?;
         let vms = system.get("vm").and_then(Value::as_array).cloned();
         let vms = vms.ok_or_else(|| miette!("the configuration has no VM"))?;
         let name = name_of(&vms[vm]);
         set(&mut system, "ends_with", name.into());
+        let (cores, limited) = (self.cores_beside(vm), self.cores_of(limited));
         let mut kept = vec![];
         for (index, mut table) in vms.into_iter().enumerate() {
             if index == vm {
@@ -234,8 +305,10 @@ impl Base {
                     name_of(&table)
                 )
             })?;
+            let guests = guests(kind, &cores, &limited);
             for (vcpu, core) in self.cores[index].iter().enumerate() {
-                kept.push(stress(kind, *core, &main, quotas_of(&table, vcpu)?)?);
+                let quotas = quotas_of(&table, vcpu)?;
+                kept.push(stress(guests[core], *core, &main, quotas)?);
             }
         }
         for quota in kept.iter_mut().flat_map(quotas_in) {
@@ -454,8 +527,7 @@ fn pool(name: &str, kind: &str, colors: &str) -> Value {
 
 /// Returns a VM that stresses memory on a core. It is small, so that several fit into one color; its
 /// buffer is still larger than any cache.
-fn stress(kind: Stress, core: u8, pool: &str, quotas: Vec<Value>) -> Result<Value> {
-    let (workload, args) = kind.guest();
+fn stress((workload, args): Guest, core: u8, pool: &str, quotas: Vec<Value>) -> Result<Value> {
     let text = format!(
         "name = \"stress-{core}\"\ncores = [{core}]\nimage = {{ workload = \"{workload}\" }}\nargs \
          = {args}\n[[region]]\nname = \"ram\"\nipa = 0x4000_0000\nsize = \"8M\"\npool = \
@@ -487,5 +559,18 @@ mod tests {
     fn colors_are_written_as_ranges() {
         assert_eq!(set_of(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
         assert_eq!(set_of(&[]), "");
+    }
+
+    #[test]
+    fn neighbors_without_a_budget_have_the_first_guests_of_a_mixture() {
+        let of = |kind: Stress| {
+            let guests = guests(kind, &[0, 2, 3], &[0]);
+            [2, 3, 0].map(|core| guests[&core])
+        };
+        let [both, small, writes] = of(Stress::Mixed);
+        assert_eq!(of(Stress::Both), [both; 3]);
+        assert_eq!(of(Stress::Writes), [writes; 3]);
+        assert_eq!(of(Stress::Turned), [small, both, writes]);
+        assert_ne!(small, writes);
     }
 }

@@ -96,9 +96,19 @@ pub fn best<'a>(tasks: impl Iterator<Item = Task<'a>>) -> Result<Reached<'a>> {
     let mut table = Section::new("Periods of budgets", &["period", "reached"]);
     let mut best: Option<(Search<'a>, Result<Verdict>)> = None;
     let mut tried = 0;
-    for task in tasks {
+    let mut tasks = tasks.peekable();
+    while let Some(task) = tasks.next() {
         let period = task.subjects.period;
         let mut search = Search::new(task)?;
+        if let Some(vm) = search.shorter_than(period)
+            && tasks.peek().is_some()
+        {
+            let says = format!("not tried: a whole budget can fall into a segment of `{vm}`");
+            table.row([show_duration(period), says]);
+            tried += 1;
+            continue;
+        }
+        search.seed()?;
         let verdict = match decide(&mut search) {
             // Whether another period is tried depends on this one.
             Err(error) if error.is::<Absent>() || error.is::<NotCaptured>() => return Err(error),

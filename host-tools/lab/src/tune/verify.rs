@@ -4,18 +4,21 @@
 use super::runs::{Job, Measured, VERIFY};
 use super::search::{Search, point_of, sample};
 use super::systems::{Neighbors, Stress};
+use cloison_engine::model::Roi;
 use cloison_tune::{Budget, Demand, Measurement, Partition, Placement, Sample, Share, Time};
 use miette::Result;
 
 /// Who runs beside a VM with a goal: the user's neighbors, and the worst ones.
-pub(super) const KINDS: [Neighbors; 4] = [
+pub(super) const KINDS: [Neighbors; 6] = [
     Neighbors::Written,
     Neighbors::Stress(Stress::Reads),
     Neighbors::Stress(Stress::Writes),
     Neighbors::Stress(Stress::Both),
+    Neighbors::Stress(Stress::Mixed),
+    Neighbors::Stress(Stress::Turned),
 ];
 /// Who runs beside a VM of best effort: the last ones are those beside which it was measured.
-const KINDS_OF_BEST_EFFORT: [Neighbors; 2] = [Neighbors::Written, Neighbors::Stress(Stress::Both)];
+const KINDS_OF_BEST_EFFORT: [Neighbors; 2] = [Neighbors::Written, Neighbors::Stress(Stress::Mixed)];
 
 /// The time of a VM in one run of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +166,12 @@ impl Search<'_> {
         ));
     }
 
+    /// Returns whether the model is to be on in the segments of another VM alone.
+    fn has_other_regions(&self, vm: usize) -> bool {
+        let mut all = self.task.subjects.vms.iter().enumerate();
+        all.any(|(other, subject)| other != vm && subject.roi == Roi::Hint)
+    }
+
     /// Returns a boot that verifies a partition.
     fn verification(
         &self,
@@ -177,6 +186,11 @@ impl Search<'_> {
             Neighbors::Stress(kind) => kind.name(),
         };
         let choices: Vec<String> = partition.shares.iter().map(short).collect();
+        let roi = match neighbors {
+            // Another Linux ends regions of this one.
+            Neighbors::Written if self.has_other_regions(vm) => Roi::Always,
+            _ => subject.roi,
+        };
         Ok(Job {
             key: format!(
                 "verify-{}-{}-{kind}-{}",
@@ -184,13 +198,16 @@ impl Search<'_> {
                 subject.name,
                 self.period()
             ),
-            system: self
-                .task
-                .base
-                .verification(text, &self.task.checked.path, vm, neighbors)?,
+            system: self.task.base.verification(
+                text,
+                &self.task.checked.path,
+                vm,
+                neighbors,
+                &self.limited(partition),
+            )?,
             vm: subject.name.0.clone(),
             measure: subject.measure,
-            roi: subject.roi,
+            roi,
             goal: self.place(vm),
         })
     }
