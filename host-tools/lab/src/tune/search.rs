@@ -462,7 +462,10 @@ impl<'a> Search<'a> {
 
     /// Returns the VMs whose budgets are below what a core does without one.
     pub(super) fn limited(&self, partition: &Partition) -> Vec<usize> {
-        let is_limited = |share: &Share| matches!(share.choice.budget, Budget::PerPeriod(budget) if budget < self.flood);
+        let is_limited = |share: &Share| match share.choice.budget {
+            Budget::PerPeriod(budget) => budget < self.flood,
+            Budget::Unlimited => false,
+        };
         let shares = partition.shares.iter().enumerate();
         shares
             .filter(|(_, share)| is_limited(share))
