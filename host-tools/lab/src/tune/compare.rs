@@ -39,14 +39,13 @@ impl Alternatives {
     ///
     /// If a run fails.
     pub fn of(search: &mut Search<'_>) -> Result<Self> {
-        let Self { baselines, .. } = Self::with_fewer_knobs(search)?;
+        let mut all = Self::with_fewer_knobs(search)?;
         let tolerates = |demand: &Demand| matches!(demand, Demand::Tolerance(_));
         let mut demands = search.subjects().vms.iter().map(|vm| vm.demand);
-        let front = match demands.any(|demand| tolerates(&demand)) {
-            true => search.front(STEP)?,
-            false => vec![],
-        };
-        Ok(Self { baselines, front })
+        if demands.any(|demand| tolerates(&demand)) {
+            all.front = search.front(STEP)?;
+        }
+        Ok(all)
     }
 
     /// Decides again with fewer knobs alone.

@@ -164,7 +164,7 @@ impl<'a> Search<'a> {
                 traffic,
                 budget,
             };
-            if vm.demand == Demand::BestEffort {
+            if !vm.has_goal() {
                 let traffic = Traffic(self.flood.0 * self.task.base.neighbor_cores(index));
                 let point = Point {
                     budget: Budget::Unlimited,
@@ -270,7 +270,7 @@ impl<'a> Search<'a> {
     /// neighbors' budgets can fall into it.
     pub fn shorter_than(&self, period: Nanos) -> Option<&str> {
         let vms = self.task.subjects.vms.iter().zip(&self.alone);
-        let with_goal = vms.filter(|(vm, _)| vm.demand != Demand::BestEffort);
+        let with_goal = vms.filter(|(vm, _)| vm.has_goal());
         let mut shorter = with_goal.filter(|(_, alone)| alone.time.0 < period.0);
         shorter.next().map(|(vm, _)| vm.name.0.as_str())
     }
@@ -443,16 +443,16 @@ impl<'a> Search<'a> {
     /// it, where that is not usual: which of the cores it is makes a difference of some percent on the
     /// model. Returns whether there was something to measure.
     fn refine(&mut self, partition: &Partition) -> Result<bool> {
-        let limited = self.task.base.cores_of(&self.limited(partition));
+        let limited = self.limited(partition);
         let mut wanted = vec![];
         for (vm, share) in partition.shares.iter().enumerate() {
             let point = self.measured_for(vm, &point_of(share, partition.shared));
             let mut cores = self.task.base.cores_beside(vm);
             cores.retain(|core| limited.contains(core));
-            let is_goal = self.task.subjects.vms[vm].demand != Demand::BestEffort;
+            let has_goal = self.task.subjects.vms[vm].has_goal();
             let is_usual = self.usual(vm, &point, Stress::Mixed).limited == cores;
             let key = (vm, point, cores);
-            if is_goal && point.traffic.0 > 0 && !is_usual && self.refined.insert(key.clone()) {
+            if has_goal && point.traffic.0 > 0 && !is_usual && self.refined.insert(key.clone()) {
                 wanted.push(key);
             }
         }
@@ -460,17 +460,16 @@ impl<'a> Search<'a> {
         Ok(!wanted.is_empty())
     }
 
-    /// Returns the VMs whose budgets are below what a core does without one.
-    pub(super) fn limited(&self, partition: &Partition) -> Vec<usize> {
+    /// Returns the cores whose budgets are below what a core does without one.
+    pub(super) fn limited(&self, partition: &Partition) -> Vec<u8> {
         let is_limited = |share: &Share| match share.choice.budget {
             Budget::PerPeriod(budget) => budget < self.flood,
             Budget::Unlimited => false,
         };
         let shares = partition.shares.iter().enumerate();
-        shares
-            .filter(|(_, share)| is_limited(share))
-            .map(|(vm, _)| vm)
-            .collect()
+        let limited = shares.filter(|(_, share)| is_limited(share));
+        let vms: Vec<usize> = limited.map(|(vm, _)| vm).collect();
+        self.task.base.cores_of(&vms)
     }
 
     /// Boots systems at points, beside neighbors of which these cores are limited.
@@ -509,8 +508,7 @@ impl<'a> Search<'a> {
     /// Returns the kinds of neighbors beside which a VM is measured at a point. The longest of its
     /// times counts.
     fn kinds(&self, vm: usize, point: &Point) -> &'static [Stress] {
-        let is_goal = self.task.subjects.vms[vm].demand != Demand::BestEffort;
-        match point.traffic.0 > 0 && is_goal {
+        match point.traffic.0 > 0 && self.task.subjects.vms[vm].has_goal() {
             true => &[Stress::Mixed, Stress::Turned],
             false => &[Stress::Mixed],
         }

@@ -104,6 +104,11 @@ impl Subjects {
 }
 
 impl Subject {
+    /// Returns whether it has a tolerance or a deadline.
+    pub fn has_goal(&self) -> bool {
+        self.demand != Demand::BestEffort
+    }
+
     /// Returns the VM with what was measured and what it must reach, for the solver.
     pub fn with(
         &self,

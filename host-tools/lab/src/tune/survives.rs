@@ -12,7 +12,6 @@ use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
 use cloison_engine::model::{self, Model};
 use cloison_engine::report::Section;
-use cloison_tune::Demand;
 use miette::Result;
 use serde_json::json;
 use std::path::Path;
@@ -59,7 +58,7 @@ pub fn examine(search: &Search<'_>, findings: &Findings, out: &Path) -> Result<V
     let text = files::read_text(model, files::CONFIGURATION)?;
     let source = SourceFile::new(model, text.clone());
     let vms: Vec<usize> = (0..task.subjects.vms.len())
-        .filter(|vm| task.subjects.vms[*vm].demand != Demand::BestEffort)
+        .filter(|vm| task.subjects.vms[*vm].has_goal())
         .collect();
     let jobs = jobs(search, findings, &vms)?;
     let mut all = vec![];

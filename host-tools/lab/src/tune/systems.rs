@@ -185,8 +185,7 @@ impl Base {
 
     /// Returns the number of cores that the neighbors of a VM have.
     pub fn neighbor_cores(&self, vm: usize) -> u64 {
-        let others = self.cores.iter().enumerate().filter(|(it, _)| *it != vm);
-        others.map(|(_, cores)| cores.len() as u64).sum()
+        self.cores_beside(vm).len() as u64
     }
 
     /// Returns the cores of a VM's neighbors.
@@ -263,8 +262,8 @@ impl Base {
     }
 
     /// Returns a configuration's system as it is, or with stress in place of all VMs but one; it
-    /// ends with this one. `limited` are the VMs whose budgets are below what a core does without
-    /// one.
+    /// ends with this one. `limited` are the cores whose budgets are below what a core does
+    /// without one.
     ///
     /// # Errors
     ///
@@ -275,20 +274,23 @@ impl Base {
         file: &Path,
         vm: usize,
         neighbors: Neighbors,
-        limited: &[usize],
+        limited: &[u8],
     ) -> Result<Value> {
         let mut system = overrides::anchored(text, file)?;
         let vms = system.get("vm").and_then(Value::as_array).cloned();
         let vms = vms.ok_or_else(|| miette!("the configuration has no VM"))?;
         let name = name_of(&vms[vm]);
         set(&mut system, "ends_with", name.into());
-        let (cores, limited) = (self.cores_beside(vm), self.cores_of(limited));
+        let guests = match neighbors {
+            Neighbors::Written => None,
+            Neighbors::Stress(kind) => Some(guests(kind, &self.cores_beside(vm), limited)),
+        };
         let mut kept = vec![];
         for (index, mut table) in vms.into_iter().enumerate() {
             if index == vm {
                 self.watch(vm, &mut table);
             }
-            let Neighbors::Stress(kind) = neighbors else {
+            let Some(guests) = &guests else {
                 kept.push(table);
                 continue;
             };
@@ -305,7 +307,6 @@ impl Base {
                     name_of(&table)
                 )
             })?;
-            let guests = guests(kind, &cores, &limited);
             for (vcpu, core) in self.cores[index].iter().enumerate() {
                 let quotas = quotas_of(&table, vcpu)?;
                 kept.push(stress(guests[core], *core, &main, quotas)?);

@@ -5,7 +5,7 @@ use super::runs::{Job, Measured, VERIFY};
 use super::search::{Search, point_of, sample};
 use super::systems::{Neighbors, Stress};
 use cloison_engine::model::Roi;
-use cloison_tune::{Budget, Demand, Measurement, Partition, Placement, Sample, Share, Time};
+use cloison_tune::{Budget, Measurement, Partition, Placement, Sample, Share, Time};
 use miette::Result;
 
 /// Who runs beside a VM with a goal: the user's neighbors, and the worst ones.
@@ -74,7 +74,7 @@ impl Search<'_> {
     /// If a run fails.
     pub fn verify(&mut self, text: &str, partition: &Partition) -> Result<Vec<Verified>> {
         let (bound, free): (Vec<usize>, Vec<usize>) = (0..self.task.subjects.vms.len())
-            .partition(|vm| self.task.subjects.vms[*vm].demand != Demand::BestEffort);
+            .partition(|vm| self.task.subjects.vms[*vm].has_goal());
         let mut all = self.reruns(text, partition, &bound, &KINDS)?;
         if all.iter().all(|(_, vm)| vm.holds()) {
             let points = free
