@@ -6,8 +6,9 @@
 //! "Branches, Exception Generating and System instructions").
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::ways::{self, Data, End, Node, Reach};
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 /// A basic block.
@@ -17,8 +18,8 @@ pub struct Block {
     pub start: u64,
     /// Virtual address after its last one.
     pub end: u64,
-    /// Whether it ends in a call that does not return and reports a panic.
-    pub is_panic: bool,
+    /// Whether guests can make EL2 run it.
+    pub reach: Reach,
     /// Whether it waits for an interrupt (WFI).
     pub waits: bool,
 }
@@ -120,11 +121,24 @@ impl Blocks {
         if code.is_empty() {
             return Err(wrong(&"no code"));
         }
-        Ok(Self::of(&code, functions))
+        let mut data = Data::default();
+        for section in file
+            .sections()
+            .filter(|one| matches!(one.kind(), SectionKind::Data | SectionKind::ReadOnlyData))
+        {
+            let bytes = section.data().map_err(|error| wrong(&error))?;
+            for (index, word) in bytes.as_chunks().0.iter().enumerate() {
+                data.words.insert(
+                    section.address() + 8 * index as u64,
+                    u64::from_le_bytes(*word),
+                );
+            }
+        }
+        Ok(Self::of(&code, data, functions))
     }
 
     /// Divides code, with ascending addresses, into blocks.
-    fn of(code: &[(u64, u32)], functions: BTreeMap<u64, String>) -> Self {
+    fn of(code: &[(u64, u32)], data: Data, functions: BTreeMap<u64, String>) -> Self {
         let mut leaders: BTreeSet<u64> = functions.keys().copied().collect();
         // The 16 exception vectors, 128 bytes each, are no branch's targets.
         if let Some((start, _)) = functions.iter().find(|(_, name)| *name == "vectors") {
@@ -148,21 +162,17 @@ impl Blocks {
                 all.push(Block {
                     start: address,
                     end: address,
-                    is_panic: false,
+                    reach: Reach::Guests,
                     waits: false,
                 });
             }
             if let Some(block) = all.last_mut() {
                 block.end = address + 4;
                 block.waits |= word == WFI;
-                if let Flow::Call(Some(target)) | Flow::Always(Some(target)) = flow(address, word)
-                    && functions.get(&target).is_some_and(|name| is_panic(name))
-                {
-                    block.is_panic = true;
-                }
             }
             before = Some(address);
         }
+        judge(&mut all, code, data, &functions);
         // Padding between functions is no code.
         let is_padding = |block: &Block| {
             let words = code[code.partition_point(|(at, _)| *at < block.start)..]
@@ -198,17 +208,121 @@ impl Blocks {
     }
 }
 
-/// Returns whether a function reports a panic and never returns.
-fn is_panic(name: &str) -> bool {
-    [
-        "core::panicking::",
-        "core::option::",
-        "core::result::",
-        "core::slice::index::",
-        "core::cell::panic",
-    ]
-    .iter()
-    .any(|start| name.starts_with(start))
+/// Ends of the names of the functions that report a fault of EL2.
+const REPORTS: [&str; 2] = ["rust_begin_unwind", "fatal_exception"];
+/// The vectors for exceptions of guests: of AArch64 and of AArch32 (Arm ARM, D1.3.1, "Exception
+/// vectors").
+const FROM_GUESTS: std::ops::Range<u64> = 0x400..0x800;
+
+/// Decides which blocks guests can make EL2 run: all, if the image has no vectors.
+fn judge(
+    all: &mut [Block],
+    code: &[(u64, u32)],
+    mut data: Data,
+    functions: &BTreeMap<u64, String>,
+) {
+    let vectors = functions.iter().find(|(_, name)| *name == "vectors");
+    let Some((vectors, _)) = vectors else {
+        return;
+    };
+    let roots: Vec<u64> = FROM_GUESTS.step_by(128).map(|at| vectors + at).collect();
+    let reports: HashSet<u64> = functions
+        .iter()
+        .filter(|(_, name)| REPORTS.iter().any(|end| name.ends_with(end)))
+        .map(|(address, _)| *address)
+        .collect();
+    let (nodes, objects) = nodes(all, code, functions);
+    data.divide(objects.into_iter());
+    let judged = ways::judge(&nodes, &data, &roots, &reports);
+    for (block, reach) in all.iter_mut().zip(judged) {
+        block.reach = reach;
+    }
+}
+
+/// Returns what follows each block, and the addresses at which objects may begin: a load in the
+/// middle of one does not divide it.
+fn nodes(
+    all: &[Block],
+    code: &[(u64, u32)],
+    functions: &BTreeMap<u64, String>,
+) -> (Vec<Node>, Vec<u64>) {
+    let function = |address: u64| {
+        let found = functions.range(..=address).next_back();
+        found.map_or(0, |(start, _)| *start)
+    };
+    let words = |block: &Block| {
+        let from = code.partition_point(|(at, _)| *at < block.start);
+        let to = code.partition_point(|(at, _)| *at < block.end);
+        &code[from..to]
+    };
+    // The half of an address that ADRP makes may be in another block than the other one.
+    let mut pages: HashMap<(u64, u32), Vec<u64>> = HashMap::new();
+    for &(address, word) in code {
+        if word & 0x9f00_0000 == 0x9000_0000 {
+            let page = (address & !0xfff).wrapping_add_signed(distance(word) << 12);
+            let key = (function(address), word & 31);
+            pages.entry(key).or_default().push(page);
+        }
+    }
+    let mut objects = Vec::new();
+    let nodes = all.iter().map(|block| {
+        let mut node = Node {
+            start: block.start,
+            function: function(block.start),
+            ..Node::default()
+        };
+        for &(address, word) in words(block) {
+            let halves = pages.get(&(node.function, word >> 5 & 31));
+            let low = u64::from(word >> 10 & 0xfff);
+            match word {
+                // ADR.
+                _ if word & 0x9f00_0000 == 0x1000_0000 => {
+                    let made = address.wrapping_add_signed(distance(word));
+                    objects.push(made);
+                    node.named.push(made);
+                }
+                // ADD (immediate), 64 bits.
+                _ if word & 0xff80_0000 == 0x9100_0000 => {
+                    let made = || halves.into_iter().flatten().map(|page| page + low);
+                    objects.extend(made());
+                    node.named.extend(made());
+                }
+                // LDR and STR (unsigned offset).
+                _ if word & 0x3b00_0000 == 0x3900_0000 => {
+                    let made = halves.into_iter().flatten();
+                    node.named
+                        .extend(made.map(|page| page + (low << (word >> 30))));
+                }
+                _ => {}
+            }
+            match flow(address, word) {
+                Flow::Call(Some(target)) => node.calls.push(target),
+                Flow::Conditional(target) => node.successors.push(target),
+                _ => {}
+            }
+        }
+        let last = words(block).last().copied().unwrap_or_default();
+        match flow(last.0, last.1) {
+            Flow::Next | Flow::Call(_) | Flow::Conditional(_) => node.successors.push(block.end),
+            Flow::Always(Some(target)) => node.successors.push(target),
+            Flow::Always(None) => {
+                node.end = match last.1 {
+                    // BR, RET; not ERET, BRK and UDF.
+                    _ if last.1 & 0xffff_fc1f == 0xd61f_0000 => End::Computed,
+                    _ if last.1 & 0xffff_fc1f == 0xd65f_0000 => End::Return,
+                    _ => End::Never,
+                }
+            }
+        }
+        node
+    });
+    (nodes.collect(), objects)
+}
+
+/// Returns the distance that ADR and ADRP add, in bytes or pages.
+const fn distance(word: u32) -> i64 {
+    let field = (word >> 5 & 0x7_ffff) << 2 | word >> 29 & 3;
+    ((field << 11) as i32 >> 11) as i64
 }
 
 #[cfg(test)]
@@ -239,15 +353,63 @@ mod tests {
             (0x100c, nop),
             (0x1010, 0xd65f_03c0),
         ];
-        let functions = BTreeMap::from([
-            (0x1000, "a".to_owned()),
-            (0x1010, "core::panicking::panic".to_owned()),
-        ]);
-        let blocks = Blocks::of(&code, functions);
+        let functions = BTreeMap::from([(0x1000, "a".to_owned()), (0x1010, "b".to_owned())]);
+        let blocks = Blocks::of(&code, Data::default(), functions);
         let starts: Vec<u64> = blocks.all.iter().map(|block| block.start).collect();
         assert_eq!(starts, [0x1000, 0x100c, 0x1010]);
-        assert!(blocks.all[0].is_panic && !blocks.all[1].is_panic);
+        let reach = |block: &Block| block.reach == Reach::Guests;
+        assert!(blocks.all.iter().all(reach), "there are no vectors");
         assert_eq!(blocks.function(0x100c), "a");
         assert_eq!(blocks.starting_at(0x1004), None);
+    }
+    #[test]
+    fn what_a_vector_leads_to_is_in_reach_and_what_panics_is_not() {
+        let nop = 0x9100_0000;
+        let mut code: Vec<(u64, u32)> = (0x1000..0x1800)
+            .step_by(4)
+            .map(|address| (address, 0xd69f_03e0)) // eret
+            .collect();
+        let at_400 = [
+            (0x1400, 0x9000_0008), // adrp x8, 0x1000
+            (0x1404, 0x9122_0109), // add x9, x8, #0x880
+            (0x1408, 0xd63f_0120), // blr x9
+            (0x140c, 0xb400_2080), // cbz x0, 0x181c
+            (0x1410, 0x9400_00fc), // bl 0x1800
+            (0x1414, 0xd69f_03e0), // eret
+        ];
+        for (address, word) in at_400 {
+            code[(address - 0x1000) / 4].1 = word;
+        }
+        code.extend([
+            (0x1800, 0xd65f_03c0), // helper: ret
+            (0x1804, 0x1400_0000), // report: b .
+            (0x1808, nop),         // boot
+            (0x180c, 0xd65f_03c0),
+            (0x1810, 0xd65f_03c0), // unused
+            (0x181c, 0x97ff_fffa), // cold: bl 0x1804
+            (0x1820, 0xd420_0020),
+            (0x1880, 0xd65f_03c0), // named: ret
+        ]);
+        let names = [
+            (0x1000, "vectors"),
+            (0x1800, "helper"),
+            (0x1804, "a::rust_begin_unwind"),
+            (0x1808, "boot"),
+            (0x1810, "unused"),
+            (0x181c, "cold"),
+            (0x1880, "named"),
+        ];
+        let functions = names.map(|(address, name)| (address, name.to_owned()));
+        let blocks = Blocks::of(&code, Data::default(), BTreeMap::from(functions));
+        let reach = |address| blocks.all[blocks.starting_at(address).unwrap()].reach;
+        for address in [0x1400, 0x1410, 0x1480, 0x1800, 0x1880] {
+            assert_eq!(reach(address), Reach::Guests, "{address:#x}");
+        }
+        for address in [0x1804, 0x181c] {
+            assert_eq!(reach(address), Reach::Fault, "{address:#x}");
+        }
+        for address in [0x1000, 0x1808, 0x1810] {
+            assert_eq!(reach(address), Reach::NoWay, "{address:#x}");
+        }
     }
 }

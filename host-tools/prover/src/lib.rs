@@ -18,3 +18,4 @@ pub mod instrument;
 pub mod oracle;
 mod processor;
 pub mod prover;
+pub mod ways;

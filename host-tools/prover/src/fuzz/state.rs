@@ -6,6 +6,7 @@ use crate::blocks::Blocks;
 use crate::coverage::Coverage;
 use crate::instrument::Finding;
 use crate::processor;
+use crate::ways::Reach;
 use cloison_puppet::Op;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
@@ -54,8 +55,8 @@ pub struct BlockHits {
     pub end: u64,
     /// How often it ran.
     pub hits: u64,
-    /// Whether it ends in a panic.
-    pub is_panic: bool,
+    /// Whether guests can make EL2 run it.
+    pub reach: Reach,
 }
 
 /// Figures of the moment.
@@ -187,7 +188,7 @@ pub(super) fn write(directory: &Path, blocks: &Blocks, coverage: &Coverage) {
             start: block.start,
             end: block.end,
             hits: *hits,
-            is_panic: block.is_panic,
+            reach: block.reach,
         })
         .collect();
     save(
