@@ -222,6 +222,24 @@ impl Symbols {
         file
     }
 
+    /// Returns the functions that are inlined at an address, innermost first, and the one that holds
+    /// them; none without lines.
+    pub fn inlined(&self, address: u64) -> Vec<String> {
+        let lines = self.lines.as_ref();
+        let found = lines.map(|lines| lines.find_frames(self.linked(address)).skip_all_loads());
+        let Some(Ok(mut frames)) = found else {
+            return Vec::new();
+        };
+        let mut names = Vec::new();
+        while let Ok(Some(frame)) = frames.next() {
+            let name = frame.function.as_ref();
+            if let Some(Ok(name)) = name.map(|name| name.raw_name()) {
+                names.push(plain(&name));
+            }
+        }
+        names
+    }
+
     fn is_code(&self, address: u64) -> bool {
         self.code.is_empty() || self.code.iter().any(|code| code.contains(&address))
     }
