@@ -219,12 +219,12 @@ impl Fuzzer {
                 .mutate(&mut ops, &self.corpus[other as usize]);
             ops
         };
-        // To start a VM takes as long as hundreds of exits: it is cleared and loaded, and QEMU
-        // translates it again.
-        if self.wanted.mortal >> vm & 1 == 1 && self.generator.below(16) > 0 {
+        // To start a VM takes as long as a thousand exits: it is cleared and loaded, and QEMU
+        // translates its code again, about a thousand blocks.
+        if self.wanted.mortal >> vm & 1 == 1 && self.generator.below(128) > 0 {
             ops.retain(|op| !generator::is_refused(*op));
         }
-        if self.generator.below(2) > 0 {
+        if self.generator.below(32) > 0 {
             ops.retain(|op| !ends_a_vm(*op));
         }
         if vm == 0 {
