@@ -477,9 +477,14 @@ impl Instrument for Fuzzer {
         }
     }
 
+    fn leaves(&mut self, at: &Moment<'_>) {
+        self.watch.leaves(at.core);
+    }
+
     fn block(&mut self, at: &Moment<'_>, block: usize) {
         self.coverage.step(at.core, block);
-        self.watch.beat();
+        let waits = self.blocks.all[block].waits;
+        self.watch.beat(at.core, waits);
         self.turn -= 1;
         if self.turn == 0 {
             self.turn = self.turns.u64(20..4000);
@@ -495,11 +500,7 @@ impl Instrument for Fuzzer {
         }
         let visit = &mut self.visit[at.core];
         // A core that is held, or off, waits as long as it takes.
-        *visit = if self.blocks.all[block].waits {
-            0
-        } else {
-            *visit + 1
-        };
+        *visit = if waits { 0 } else { *visit + 1 };
         if *visit == STUCK {
             let place = self.blocks.function(at.address);
             let what = format!("a visit to EL2 does not end, in {place}");
