@@ -51,6 +51,8 @@ const NO_PROGRAM: &str = "the machine turns off before any program has begun";
 const SAVE: u64 = 10;
 /// Inputs that a reproducer holds.
 const KEPT: usize = 64;
+/// Programs until VMs end more rarely or more often.
+const LIVES: u64 = 512;
 /// Programs in the corpus.
 const CORPUS: usize = 4096;
 /// VMs of a system.
@@ -220,11 +222,16 @@ impl Fuzzer {
             ops
         };
         // To start a VM takes as long as a thousand exits: it is cleared and loaded, and QEMU
-        // translates its code again, about a thousand blocks.
-        if self.wanted.mortal >> vm & 1 == 1 && self.generator.below(128) > 0 {
+        // translates its code again, about a thousand blocks. A quarter of the programs may do so
+        // often.
+        let times = match self.progress.inputs / LIVES % 4 {
+            0 => 1,
+            _ => 16,
+        };
+        if self.wanted.mortal >> vm & 1 == 1 && self.generator.below(16 * times) > 0 {
             ops.retain(|op| !generator::is_refused(*op));
         }
-        if self.generator.below(32) > 0 {
+        if self.generator.below(2 * times) > 0 {
             ops.retain(|op| !ends_a_vm(*op));
         }
         if vm == 0 {
