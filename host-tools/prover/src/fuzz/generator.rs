@@ -645,10 +645,6 @@ impl Generator {
 
     /// A list of pages, and calls with it.
     fn lists(&mut self, ops: &mut Vec<Op>) {
-        if self.below(16) == 0 {
-            self.long_lists(ops);
-            return;
-        }
         let at = LISTS + self.below(2) * PAGE + self.pick(&[0, 0, 8, 0xfe0, 4]);
         let flag = self.below(2) * list::CACHED;
         let count = match self.below(16) {
@@ -680,24 +676,6 @@ impl Generator {
             let op = self.call(function, [at, count, lease]);
             ops.push(op);
         }
-    }
-
-    /// A long list again and again, of pages that are as it says already: only what it costs to look
-    /// at each entry adds up.
-    fn long_lists(&mut self, ops: &mut Vec<Op>) {
-        const CALLS: usize = LONGEST - 10;
-        let (at, count) = (LISTS, 64);
-        ops.push(Op::List {
-            at,
-            first: FREE_RAM | list::CACHED,
-            count,
-            step: 1,
-        });
-        let call = Op::Execute {
-            word: named("hvc"),
-            x: [u64::from(Call::CachePages as u32), at, count, 0],
-        };
-        ops.extend([call; CALLS]);
     }
 
     fn waits(&mut self, ops: &mut Vec<Op>) {
