@@ -484,14 +484,9 @@ impl Instrument for Fuzzer {
         }
     }
 
-    fn leaves(&mut self, at: &Moment<'_>) {
-        self.watch.leaves(at.core);
-    }
-
     fn block(&mut self, at: &Moment<'_>, block: usize) {
         self.coverage.step(at.core, block);
-        let waits = self.blocks.all[block].waits;
-        self.watch.beat(at.core, waits);
+        self.watch.beat();
         self.turn -= 1;
         if self.turn == 0 {
             self.turn = self.turns.u64(20..4000);
@@ -507,7 +502,11 @@ impl Instrument for Fuzzer {
         }
         let visit = &mut self.visit[at.core];
         // A core that is held, or off, waits as long as it takes.
-        *visit = if waits { 0 } else { *visit + 1 };
+        *visit = if self.blocks.all[block].waits {
+            0
+        } else {
+            *visit + 1
+        };
         if *visit == STUCK {
             let place = self.blocks.function(at.address);
             let what = format!("a visit to EL2 does not end, in {place}");

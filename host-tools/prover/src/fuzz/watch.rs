@@ -3,8 +3,7 @@
 //! A guest may be the reason. Its exception vector may fault at its first instruction, if another
 //! VM has written over it by a link. QEMU counts guest time by instructions, so that none passes
 //! then, and the guest's turn never ends, nor does a timer return its core to EL2. The other cores
-//! get their turns from here: what follows depends on the host. If they all wait for a timer, none
-//! comes, as it would on a board, and the machine boots again.
+//! get their turns from here: what follows depends on the host.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::program::Input;
@@ -29,8 +28,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const STOPPED: Duration = Duration::from_secs(5);
 /// Time of the processor in which no guest time passes, until the turns of all cores end.
 const TURN: Duration = Duration::from_millis(100);
-/// Such turns until it is a guest that is to blame, unless a core is at EL2.
-const TURNS: u32 = 3;
 
 /// What the watching thread sees.
 #[derive(Debug)]
@@ -39,8 +36,6 @@ pub(super) struct Watch {
     blocks: AtomicU64,
     /// The plugin itself is what takes long.
     is_busy: AtomicBool,
-    /// The cores that are at EL2 and do not wait there.
-    at_work: [AtomicBool; MAX_CORES],
     cores: [SharedCpu; MAX_CORES],
     /// The last inputs, in the order in which they began.
     recent: Mutex<VecDeque<Input>>,
@@ -76,8 +71,6 @@ struct Loop {
     time: i64,
     /// The processor's time when it was first seen there.
     since: Duration,
-    /// How often it was found busy there.
-    turns: u32,
 }
 
 impl Loop {
@@ -86,12 +79,10 @@ impl Loop {
         let loops = used.saturating_sub(self.since) >= TURN;
         if (blocks, time) != (self.blocks, self.time) || blocks == 0 {
             (self.blocks, self.time, self.since) = (blocks, time, used);
-            self.turns = 0;
             return false;
         }
         if loops {
             self.since = used;
-            self.turns += 1;
         }
         loops
     }
@@ -103,7 +94,6 @@ impl Watch {
         let watch = Arc::new(Self {
             blocks: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
-            at_work: [const { AtomicBool::new(false) }; MAX_CORES],
             cores: [const { SharedCpu::unknown() }; MAX_CORES],
             recent: Mutex::default(),
         });
@@ -115,23 +105,7 @@ impl Watch {
                 seen: Instant::now(),
             };
             let mut guest = Loop::default();
-            loop {
-                if pulse.look(watched.blocks.load(Relaxed), Instant::now()) {
-                    match guest.turns {
-                        // QEMU is idle.
-                        0 => break,
-                        // A host that has little time for QEMU lets it wait.
-                        1..TURNS => {}
-                        _ if watched.at_work.iter().any(|core| core.load(Relaxed)) => break,
-                        _ => {
-                            eprintln!(
-                                "prover: a guest takes exceptions in which no guest time passes: \
-                                 the machine boots again"
-                            );
-                            std::process::exit(0);
-                        }
-                    }
-                }
+            while !pulse.look(watched.blocks.load(Relaxed), Instant::now()) {
                 thread::sleep(LOOK);
                 let Some(internals) = internals() else {
                     continue;
@@ -156,16 +130,9 @@ impl Watch {
         watch
     }
 
-    /// A core at EL2 has begun a block, in which it may wait. All cores have one thread, so that no
-    /// other one counts meanwhile.
-    pub fn beat(&self, core: usize, waits: bool) {
+    /// EL2 has begun a block. All cores have one thread, so that no other one counts meanwhile.
+    pub fn beat(&self) {
         self.blocks.store(self.blocks.load(Relaxed) + 1, Relaxed);
-        self.at_work[core].store(!waits, Relaxed);
-    }
-
-    /// A core returns to its guest.
-    pub fn leaves(&self, core: usize) {
-        self.at_work[core].store(false, Relaxed);
     }
 
     /// A core is known.
@@ -221,7 +188,5 @@ mod tests {
         assert!(!look(8, 6, 2000), "EL2 executes");
         assert!(!look(8, 6, 2050) && look(8, 6, 2100));
         assert!(!look(8, 6, 2150) && look(8, 6, 2200), "again");
-        assert_eq!(guest.turns, 2);
-        assert!(!guest.look(9, 6, Duration::from_millis(2300)) && guest.turns == 0);
     }
 }
