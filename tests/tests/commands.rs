@@ -1538,7 +1538,7 @@ fn example_tuned(scratch: &Path, tolerance: &str) -> [Vec<u8>; 3] {
         &json,
     ]);
     assert!(done.out.contains("Who gets what"), "{}", done.out);
-    let checked = configuration::load(&scratch.join("t.toml"), None);
+    let checked = configuration::load(Path::new(&tuned), None);
     assert!(checked.is_ok(), "{:?}", checked.err());
     let files = names.map(|name| std::fs::read(scratch.join(name)).expect("it was written"));
     let figures: serde_json::Value = serde_json::from_slice(&files[2]).expect("JSON");

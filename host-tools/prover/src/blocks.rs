@@ -175,12 +175,8 @@ impl Blocks {
         judge(&mut all, code, data, &functions);
         // Padding between functions is no code.
         let is_padding = |block: &Block| {
-            let words = code[code.partition_point(|(at, _)| *at < block.start)..]
-                .iter()
-                .take_while(|(at, _)| *at < block.end);
-            words
-                .into_iter()
-                .all(|(_, word)| matches!(word, 0 | 0xd503_201f | 0xd420_0020))
+            let mut words = words(code, block).iter();
+            words.all(|(_, word)| matches!(word, 0 | 0xd503_201f | 0xd420_0020))
         };
         all.retain(|block| !is_padding(block));
         Self { all, functions }
@@ -239,6 +235,13 @@ fn judge(
     }
 }
 
+/// Returns the instructions of a block, with their addresses.
+fn words<'a>(code: &'a [(u64, u32)], block: &Block) -> &'a [(u64, u32)] {
+    let from = code.partition_point(|(at, _)| *at < block.start);
+    let to = code.partition_point(|(at, _)| *at < block.end);
+    &code[from..to]
+}
+
 /// Returns what follows each block, and the addresses at which objects may begin: a load in the
 /// middle of one does not divide it.
 fn nodes(
@@ -249,11 +252,6 @@ fn nodes(
     let function = |address: u64| {
         let found = functions.range(..=address).next_back();
         found.map_or(0, |(start, _)| *start)
-    };
-    let words = |block: &Block| {
-        let from = code.partition_point(|(at, _)| *at < block.start);
-        let to = code.partition_point(|(at, _)| *at < block.end);
-        &code[from..to]
     };
     // The half of an address that ADRP makes may be in another block than the other one.
     let mut pages: HashMap<(u64, u32), Vec<u64>> = HashMap::new();
@@ -271,7 +269,7 @@ fn nodes(
             function: function(block.start),
             ..Node::default()
         };
-        for &(address, word) in words(block) {
+        for &(address, word) in words(code, block) {
             let halves = pages.get(&(node.function, word >> 5 & 31));
             let low = u64::from(word >> 10 & 0xfff);
             match word {
@@ -301,7 +299,7 @@ fn nodes(
                 _ => {}
             }
         }
-        let last = words(block).last().copied().unwrap_or_default();
+        let last = words(code, block).last().copied().unwrap_or_default();
         match flow(last.0, last.1) {
             Flow::Next | Flow::Call(_) | Flow::Conditional(_) => node.successors.push(block.end),
             Flow::Always(Some(target)) => node.successors.push(target),
@@ -362,6 +360,7 @@ mod tests {
         assert_eq!(blocks.function(0x100c), "a");
         assert_eq!(blocks.starting_at(0x1004), None);
     }
+
     #[test]
     fn what_a_vector_leads_to_is_in_reach_and_what_panics_is_not() {
         let nop = 0x9100_0000;
