@@ -7,7 +7,7 @@
 //! | [`minimize`] | – the fewest operations that reproduce a finding |
 //! | [`parsers`] | all that reads bytes from others |
 //! | [`planted`] | the hypervisor with a known bug, to test the search |
-//! | [`system`] | – the system that is attacked |
+//! | [`system`] | – the systems that are attacked |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod coverage;

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::blocks::Blocks;
+use crate::fuzz::target::Target;
 use crate::fuzz::{self, Fuzzer};
 use crate::instrument::Instrument;
 use crate::oracle::{self, Oracle, Wanted};
 use crate::prover::{MAX_CORES, Prover};
-use cloison_formats::image::{OnFault, System};
 use cloison_qemu::entry::Emulated;
 use cloison_qemu::ffi::{PluginId, missing};
 use cloison_qemu::guest::Qemu;
@@ -48,10 +48,6 @@ impl Arguments {
                 Some(("seed", digits)) => wanted.seed = number(digits)?,
                 Some(("exits", digits)) => wanted.exits = number(digits)?,
                 Some(("seconds", digits)) => wanted.seconds = number(digits)?,
-                Some(("vms", digits)) => wanted.vms = number(digits)?.min(8) as usize,
-                Some(("redistributors", digits)) => {
-                    wanted.redistributors = Some(number(digits)?);
-                }
                 Some(("replay", file)) => wanted.replay = Some(PathBuf::from(file)),
                 Some(("image", file)) => arguments.image = Some(PathBuf::from(file)),
                 Some(("oracle", file)) => arguments.oracle = Some(PathBuf::from(file)),
@@ -63,8 +59,7 @@ impl Arguments {
                 _ => {
                     return Err(format!(
                         "unknown argument `{text}`: there are elf=FILE; fuzz=DIRECTORY with \
-                         vms=NUMBER, redistributors=ADDRESS, seed=NUMBER, exits=NUMBER, \
-                         seconds=NUMBER, replay=FILE; \
+                         image=FILE, seed=NUMBER, exits=NUMBER, seconds=NUMBER, replay=FILE; \
                          oracle=FILE with image=FILE, every=NUMBER, keep-going=on"
                     ));
                 }
@@ -72,14 +67,6 @@ impl Arguments {
         }
         Ok(arguments)
     }
-}
-
-/// Returns the VMs that are killed for an access that is refused, a bit each.
-fn mortal(system: &System) -> u64 {
-    let vms = system.vms.iter().enumerate();
-    vms.filter(|(_, vm)| vm.on_fault == OnFault::Kill)
-        .map(|(number, _)| 1 << number)
-        .sum()
 }
 
 /// Installs the plugin with these arguments.
@@ -103,16 +90,17 @@ pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(
     let blocks = Arc::new(blocks);
     let mut instruments: Vec<Box<dyn Instrument>> = Vec::new();
     if let Some(directory) = arguments.fuzz {
-        let mortal = match &arguments.image {
-            Some(image) => mortal(&oracle::image::read(image)?),
-            None => 0,
-        };
+        let image = arguments
+            .image
+            .as_ref()
+            .ok_or("fuzz: give image=FILE, too")?;
+        let target = Target::of(&oracle::image::read(image)?);
         let wanted = fuzz::Wanted {
             directory,
-            mortal,
             ..arguments.wanted
         };
-        instruments.push(Box::new(Fuzzer::new(wanted, Arc::clone(&blocks))?));
+        let fuzzer = Fuzzer::new(wanted, target, Arc::clone(&blocks))?;
+        instruments.push(Box::new(fuzzer));
     }
     if let Some(report) = arguments.oracle {
         let image = arguments.image.ok_or("oracle: give image=FILE, too")?;

@@ -56,7 +56,8 @@ pub struct Moment<'a> {
     /// QEMU's own functions.
     pub internals: &'static Internals,
     /// Registers by name: only in callbacks that read registers, which are all but
-    /// [`Instrument::block`], [`Instrument::guest_block`] and [`Instrument::stores`].
+    /// [`Instrument::block`], [`Instrument::guest_block`], [`Instrument::guest_vector`] and
+    /// [`Instrument::stores`].
     pub names: &'a Names,
     /// x0 to x30.
     pub general: &'a [Register; 31],
@@ -104,6 +105,8 @@ pub struct Needs {
     pub guest_blocks: bool,
     /// [`Instrument::hint`].
     pub hints: bool,
+    /// [`Instrument::guest_vector`].
+    pub guest_vectors: bool,
 }
 
 /// What an instrument has found: a promise that does not hold.
@@ -144,6 +147,8 @@ pub trait Instrument {
     fn guest_block(&mut self, _at: &Moment<'_>, _instructions: usize) {}
     /// A guest executes a HINT with this number, one of those that the architecture keeps free.
     fn hint(&mut self, _at: &Moment<'_>, _number: u32) {}
+    /// A guest begins a block where a vector may be, whose first instruction may never complete.
+    fn guest_vector(&mut self, _at: &Moment<'_>) {}
     /// Returns what was found since the last call. Called after entries, returns and hints.
     fn finding(&mut self) -> Option<Finding> {
         None

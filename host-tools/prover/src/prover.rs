@@ -32,6 +32,7 @@ enum Tag {
     Hint,
     Guest,
     Wait,
+    GuestVector,
 }
 
 const TAGS: u32 = 3;
@@ -104,6 +105,7 @@ impl Prover {
             needs.system |= one.system;
             needs.guest_blocks |= one.guest_blocks;
             needs.hints |= one.hints;
+            needs.guest_vectors |= one.guest_vectors;
         }
         Self {
             internals,
@@ -283,6 +285,12 @@ impl Listener for Prover {
             self.translate_el2(block);
             return;
         }
+        // Entries of a table of vectors are 0x80 bytes apart (Arm ARM, D1.3.1).
+        let address = block.address(0);
+        if self.needs.guest_vectors && address & 0x7f == 0 {
+            let site = self.site(address, 0);
+            block.on_instruction(0, Registers::Unused, Tag::GuestVector.data(site));
+        }
         if self.needs.guest_blocks {
             for part in block.parts() {
                 let data = Tag::Guest.data(part.instructions);
@@ -307,6 +315,7 @@ impl Listener for Prover {
         const SYSTEM: usize = Tag::System as usize;
         const GUEST: usize = Tag::Guest as usize;
         const WAIT: usize = Tag::Wait as usize;
+        const GUEST_VECTOR: usize = Tag::GuestVector as usize;
         let index = data >> TAGS;
         match data & ((1 << TAGS) - 1) {
             LEADER => {
@@ -339,6 +348,11 @@ impl Listener for Prover {
                     |one, at| one.guest_block(at, index),
                 );
             }
+            GUEST_VECTOR => self.each(
+                self.sites[index],
+                |needs| needs.guest_vectors,
+                |one, at| one.guest_vector(at),
+            ),
             SYSTEM => self.each(
                 self.sites[index],
                 |needs| needs.system,

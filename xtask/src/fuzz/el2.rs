@@ -1,10 +1,10 @@
 //! `cargo xtask fuzz el2`: guests that do anything, against the hypervisor's image that ships.
 //!
 //! The plugin `cloison-prover` makes the programs and watches EL2 from outside. This builds the
-//! system, starts it, shows how far it is, and reports what was found.
+//! systems, starts them, shows how far it is, and reports what was found.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::system::{Run, System, progress};
+use super::system::{Run, Systems, progress};
 use super::{coverage, minimize};
 use cloison_engine::qemu::{Exit, Outcome};
 use cloison_engine::{configuration, installation, parts};
@@ -24,7 +24,8 @@ pub struct El2Args {
     /// Guest exits after which the search ends, if that is sooner
     #[arg(long, default_value_t = Self::default().exits, value_name = "NUMBER")]
     pub exits: u64,
-    /// Board of the system `tests/fuzz/BOARD.toml`; `virt-gicv3` has that of `virt`
+    /// Board of the systems `tests/fuzz/BOARD*.toml`, which have turns; `virt-gicv3` has those of
+    /// `virt`
     #[arg(long, default_value_t = Self::default().board, value_name = "BOARD")]
     pub board: String,
     /// Seed of the programs and of the cores' turns
@@ -75,7 +76,7 @@ impl Default for El2Args {
 pub fn run(args: &El2Args) -> Result<ExitCode> {
     let board = configuration::board(&args.board)?;
     let elf = parts::hypervisor_for(board.board.gic.version(), &[])?;
-    let system = System::build(&args.board, &elf)?;
+    let systems = Systems::build(&args.board, &elf)?;
     let directory = match &args.directory {
         Some(directory) => directory.clone(),
         None => installation::target_dir().join("fuzz").join(&args.board),
@@ -95,8 +96,8 @@ pub fn run(args: &El2Args) -> Result<ExitCode> {
         }
     };
     let outcome = match run.replay {
-        Some(_) => system.run(&run, watch)?,
-        None => system.search(&run, watch)?,
+        Some(inputs) => systems.run(inputs, &run, watch)?,
+        None => systems.search(&run, watch)?,
     };
     if shown {
         eprintln!();
@@ -108,13 +109,13 @@ pub fn run(args: &El2Args) -> Result<ExitCode> {
         coverage::write(&directory, &elf)?;
     }
     if directory.join(FINDING).exists() && args.replay.is_none() {
-        minimize::minimize(&system, &directory, args.seed)?;
+        minimize::minimize(&systems, &directory, args.seed)?;
     }
-    conclude(&directory, &system, &outcome)
+    conclude(&directory, &systems, &outcome)
 }
 
 /// Reports how a run ended.
-fn conclude(directory: &Path, system: &System, outcome: &Outcome) -> Result<ExitCode> {
+fn conclude(directory: &Path, systems: &Systems, outcome: &Outcome) -> Result<ExitCode> {
     let found = directory.join(FINDING);
     if found.exists() {
         let text = std::fs::read_to_string(&found)
@@ -125,7 +126,7 @@ fn conclude(directory: &Path, system: &System, outcome: &Outcome) -> Result<Exit
         }
         println!(
             "system image {}; the console's last lines:",
-            system.checksum
+            systems.checksum(&found)
         );
         println!("{}", tail(&outcome.console));
         println!(

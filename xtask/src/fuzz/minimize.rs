@@ -2,7 +2,7 @@
 //! is broken.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::system::{Run, System};
+use super::system::{Run, Systems};
 use cloison_prover::fuzz::program::{self, Input};
 use cloison_prover::fuzz::state::{self, FINDING};
 use miette::{IntoDiagnostic, Result, miette};
@@ -48,7 +48,7 @@ fn rule(directory: &Path) -> Option<String> {
 /// # Errors
 ///
 /// If a file cannot be written or QEMU cannot be started.
-pub fn minimize(system: &System, directory: &Path, seed: u64) -> Result<()> {
+pub fn minimize(systems: &Systems, directory: &Path, seed: u64) -> Result<()> {
     let found = directory.join(FINDING);
     let wanted = rule(directory);
     let text = std::fs::read_to_string(&found).into_diagnostic()?;
@@ -71,7 +71,7 @@ pub fn minimize(system: &System, directory: &Path, seed: u64) -> Result<()> {
             seconds: ATTEMPT,
             replay: Some(&file),
         };
-        system.run(&run, || {})?;
+        systems.run(&found, &run, || {})?;
         Ok(rule(&scratch) == wanted)
     };
     if !holds(&inputs)? {

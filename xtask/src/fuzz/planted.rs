@@ -2,7 +2,7 @@
 //! measures how long the search takes to find each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::system::{Run, System, progress};
+use super::system::{Run, Systems, progress};
 use cloison_engine::{cargo, installation};
 use cloison_prover::fuzz::state::FINDING;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -122,7 +122,7 @@ fn hunt(bug: &Bug, tree: &Path, args: &PlantedArgs) -> Result<(String, bool)> {
     std::fs::write(&file, bug.plant(&source)?).into_diagnostic()?;
     let built = cargo::hypervisor_of(tree);
     std::fs::write(&file, source).into_diagnostic()?;
-    let system = System::build("virt", &built?)?;
+    let systems = Systems::build("virt", &built?)?;
     let directory: PathBuf = installation::target_dir()
         .join("fuzz/planted")
         .join(&bug.name);
@@ -135,7 +135,7 @@ fn hunt(bug: &Bug, tree: &Path, args: &PlantedArgs) -> Result<(String, bool)> {
         seconds: (args.minutes * 60.0) as u64,
         replay: None,
     };
-    let outcome = system.search(&run, || {})?;
+    let outcome = systems.search(&run, || {})?;
     let report = progress(&directory).unwrap_or_default();
     let finding = std::fs::read_to_string(directory.join(FINDING));
     let what = match &finding {

@@ -1,4 +1,4 @@
-//! The system that the fuzzer attacks: its image with puppets, and a run of it in QEMU with the
+//! The systems that the fuzzer attacks: their images with puppets, and runs of them in QEMU with the
 //! plugin.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -6,9 +6,9 @@ use cloison_config::sources::ImageSource;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::{cargo, configuration, image, installation};
-use cloison_prover::fuzz::state::{COVERAGE, EDGES, FINDING, PROGRESS, Report};
+use cloison_prover::fuzz::state::{COVERAGE, EDGES, FINDING, PROGRESS, Report, SYSTEM};
 use miette::{IntoDiagnostic, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// One tick of the generic timer per instruction.
@@ -17,13 +17,24 @@ const CNTFRQ: u64 = 1_000_000_000;
 /// The oracle's report, in the directory of what is found.
 const DIFFERENCE: &str = "difference.json";
 
-/// A system with puppets that is ready to boot.
-pub struct System {
+/// Seconds of one boot, unless the search is short: the systems of a board have turns.
+const TURN: u64 = 60;
+/// Turns that each system has in a short search.
+const TURNS: u64 = 4;
+
+/// The systems of a board, with puppets, that are ready to boot.
+pub struct Systems {
+    all: Vec<System>,
+    _scratch: tempfile::TempDir,
+}
+
+/// One of them.
+struct System {
+    name: String,
     machine: Machine,
     plugin: String,
     /// SHA-256 of the system image.
-    pub checksum: String,
-    _scratch: tempfile::TempDir,
+    checksum: String,
 }
 
 /// What a run of the plugin does.
@@ -41,59 +52,65 @@ pub struct Run<'a> {
     pub replay: Option<&'a Path>,
 }
 
-impl System {
-    /// Builds the system of a board with this hypervisor, an ELF file.
+impl Systems {
+    /// Builds the systems of a board with this hypervisor, an ELF file.
     ///
     /// # Errors
     ///
-    /// If a part does not build, or the configuration is wrong.
+    /// If a part does not build, or a configuration is wrong.
     pub fn build(board: &str, elf: &Path) -> Result<Self> {
-        let file = |name: &str| {
-            installation::root()
-                .join("tests/fuzz")
-                .join(name)
-                .with_extension("toml")
-        };
-        // What differs in its interrupt controller alone has the other one's file.
-        let config = [board, board.strip_suffix("-gicv3").unwrap_or(board)]
-            .map(file)
-            .into_iter()
-            .find(|file| file.is_file())
-            .unwrap_or_else(|| file(board));
-        let mut checked = configuration::load(&config, Some(board))?;
-        counting::prepare_for(&mut checked, Counting::Icount.machine())?;
-        let puppet = cargo::puppet()?;
-        for source in &mut checked.images {
-            *source = ImageSource::File(puppet.clone());
-        }
-        let image = image::assemble(&checked, &image::flatten(elf)?)?;
         let scratch = tempfile::tempdir().into_diagnostic()?;
-        let file = scratch.path().join("Image");
-        image.write(&file)?;
-        let machine = Machine::new(&configuration::emulation(board)?, &file)
-            .icount(Some(0))
-            .cntfrq(CNTFRQ);
-        let mut plugin = format!(
-            "{},elf={},vms={},image={}",
-            cargo::prover_plugin()?.display(),
-            elf.display(),
-            checked.system.vms.len(),
-            file.display()
-        );
-        if checked.system.board.gic.gicr.is_some() {
-            let redistributors = checked.system.vms[0].map.gicc.0;
-            plugin.push_str(&format!(",redistributors={redistributors}"));
-        }
+        let puppet = cargo::puppet()?;
+        let plugin = cargo::prover_plugin()?;
+        let build = |config: &Path| -> Result<System> {
+            let mut checked = configuration::load(config, Some(board))?;
+            counting::prepare_for(&mut checked, Counting::Icount.machine())?;
+            for source in &mut checked.images {
+                *source = ImageSource::File(puppet.clone());
+            }
+            let image = image::assemble(&checked, &image::flatten(elf)?)?;
+            let name = checked.system.name.clone();
+            let file = scratch.path().join(&name);
+            image.write(&file)?;
+            Ok(System {
+                machine: Machine::new(checked.emulation()?, &file)
+                    .icount(Some(0))
+                    .cntfrq(CNTFRQ),
+                plugin: format!(
+                    "{},elf={},image={}",
+                    plugin.display(),
+                    elf.display(),
+                    file.display()
+                ),
+                checksum: image.sha256(),
+                name,
+            })
+        };
+        let all: Result<Vec<_>> = configurations(board)
+            .iter()
+            .map(|config| build(config))
+            .collect();
         Ok(Self {
-            machine,
-            plugin,
-            checksum: image.sha256(),
+            all: all?,
             _scratch: scratch,
         })
     }
 
-    /// Boots the system again and again, since a guest may turn the machine off, until something is
-    /// found or the time is over or there were enough exits. Calls `watch` now and then.
+    /// Returns the system that a finding names, or the first one.
+    fn found(&self, finding: &Path) -> &System {
+        let text = std::fs::read_to_string(finding).unwrap_or_default();
+        let name = text.lines().find_map(|line| line.strip_prefix(SYSTEM));
+        let named = self.all.iter().find(|one| Some(one.name.as_str()) == name);
+        named.unwrap_or(&self.all[0])
+    }
+
+    /// Returns the SHA-256 of the image of the system that a finding names.
+    pub fn checksum(&self, finding: &Path) -> &str {
+        &self.found(finding).checksum
+    }
+
+    /// Boots the systems again and again, by turns, until something is found or the time is over or
+    /// there were enough exits. A guest may turn the machine off, which ends its turn. Calls `watch` now and then.
     ///
     /// # Errors
     ///
@@ -102,8 +119,12 @@ impl System {
         forget(run.directory)?;
         let started = Instant::now();
         let mut boot = run.clone();
-        loop {
-            let outcome = self.boot(&boot, &watch)?;
+        let turn = run.seconds / (TURNS * self.all.len() as u64);
+        // The first system has most of what there is, and two of three turns.
+        for system in self.all.iter().take(1).chain(&self.all).cycle() {
+            let left = run.seconds.saturating_sub(started.elapsed().as_secs());
+            boot.seconds = left.min(turn.clamp(1, TURN));
+            let outcome = system.boot(&boot, &watch)?;
             let done = progress(run.directory).unwrap_or_default();
             let left = run.seconds.saturating_sub(started.elapsed().as_secs());
             let is_enough = left == 0 || run.exits > 0 && done.exits >= run.exits;
@@ -111,20 +132,22 @@ impl System {
                 return Ok(outcome);
             }
             boot.seed += 1;
-            boot.seconds = left;
         }
+        unreachable!("a board has a system")
     }
 
-    /// Boots the system once. Calls `watch` now and then until it ends.
+    /// Boots the system that a finding names once. Calls `watch` now and then until it ends.
     ///
     /// # Errors
     ///
     /// If QEMU cannot be started.
-    pub fn run(&self, run: &Run<'_>, watch: impl Fn() + Sync) -> Result<Outcome> {
+    pub fn run(&self, finding: &Path, run: &Run<'_>, watch: impl Fn() + Sync) -> Result<Outcome> {
         forget(run.directory)?;
-        self.boot(run, watch)
+        self.found(finding).boot(run, watch)
     }
+}
 
+impl System {
     fn boot(&self, run: &Run<'_>, watch: impl Fn() + Sync) -> Result<Outcome> {
         let mut plugin = format!(
             "{},oracle={},fuzz={},seed={},exits={},seconds={}",
@@ -156,6 +179,21 @@ impl System {
             }
         })
     }
+}
+
+/// Returns the files of a board's systems, the first one's first.
+fn configurations(board: &str) -> Vec<PathBuf> {
+    let directory = installation::root().join("tests/fuzz");
+    // What differs in its interrupt controller alone has the other one's files.
+    let names = [board, board.strip_suffix("-gicv3").unwrap_or(board)];
+    let first = names
+        .into_iter()
+        .find(|name| directory.join(name).with_extension("toml").is_file())
+        .unwrap_or(board);
+    let more = directory.join(format!("{first}-more.toml"));
+    let first = directory.join(first).with_extension("toml");
+    let more = more.is_file().then_some(more);
+    [first].into_iter().chain(more).collect()
 }
 
 /// Removes what is of former searches, except the corpus.

@@ -737,6 +737,16 @@ impl Generator {
         }
     }
 
+    /// Returns what is typed on the console: nothing most of the time.
+    pub fn typed(&mut self) -> Vec<u8> {
+        const CTRL_T: u8 = 20;
+        match self.below(32) {
+            0 => vec![CTRL_T, self.pick(b"n123?sxra\x14")],
+            1 => (0..self.below(20)).map(|_| self.random.u8(..)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns a new program.
     pub fn program(&mut self) -> Vec<Op> {
         let mut ops = Vec::new();

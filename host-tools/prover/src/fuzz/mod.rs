@@ -8,6 +8,7 @@
 pub mod generator;
 pub mod program;
 pub mod state;
+pub mod target;
 mod watch;
 
 use crate::blocks::Blocks;
@@ -24,6 +25,7 @@ use state::Progress;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use target::Target;
 use watch::Watch;
 
 /// Blocks that a visit to EL2 may take: a restart that clears and copies megabytes takes less.
@@ -43,8 +45,16 @@ const LOST: u64 = 200_000;
 /// Blocks of EL2 without a question of any VM until the machine boots again: guests that have lowered
 /// their own budgets to almost nothing wait for period after period.
 const SLOW: u64 = 1_000_000;
+/// Exceptions of guests without a block of EL2 until the machine boots again. A guest whose exception
+/// vector raises one at its first instruction executes nothing, so that QEMU, which counts guest time
+/// by instructions, never lets a timer return the core to EL2, as it would on a board.
+const EXCEPTIONS: u64 = 4_000_000;
 /// Blocks in which EL2 may report its failure and turn the machine off.
 const REPORT: u64 = 1_000_000;
+/// Ends of the names of the functions by which EL2's heap changes, which it does at boot only.
+const HEAP: [&str; 2] = ["GlobalAlloc>::alloc", "GlobalAlloc>::dealloc"];
+/// Programs until all cores have started for sure.
+const STARTED: u64 = 64;
 /// What is wrong with a boot that turns off although no vCPU has asked.
 const NO_PROGRAM: &str = "the machine turns off before any program has begun";
 /// Seconds until coverage and the corpus are written again.
@@ -71,12 +81,6 @@ pub struct Wanted {
     pub seconds: u64,
     /// Inputs to give instead of generated ones.
     pub replay: Option<PathBuf>,
-    /// VMs of the system.
-    pub vms: usize,
-    /// The VMs that are killed for an access that is refused, a bit each.
-    pub mortal: u64,
-    /// Where each VM has the redistributors of its GICv3; `None` for a GICv2.
-    pub redistributors: Option<u64>,
 }
 
 /// What is known of a VM's puppet.
@@ -93,6 +97,7 @@ struct Puppet {
 /// The fuzzer.
 pub struct Fuzzer {
     wanted: Wanted,
+    target: Target,
     blocks: Arc<Blocks>,
     coverage: Coverage,
     /// Times that each block ran in the search's former boots.
@@ -116,10 +121,14 @@ pub struct Fuzzer {
     visit: [u64; MAX_CORES],
     /// Blocks of all cores since a puppet has asked.
     unasked: u64,
+    /// Blocks of guests that may be vectors since EL2 has begun one.
+    exceptions: u64,
     /// Blocks until the core's turn ends.
     turn: u64,
     /// The blocks that report a failure of EL2, with their names.
     fatal: Vec<(usize, &'static str)>,
+    /// The blocks by which EL2's heap changes.
+    heap: Vec<usize>,
     /// The failure that EL2 is about to report, and the blocks that are left for that.
     failing: Option<(String, u64)>,
     found: Option<Finding>,
@@ -136,7 +145,7 @@ impl Fuzzer {
     /// # Errors
     ///
     /// The file that cannot be read, and why.
-    pub fn new(wanted: Wanted, blocks: Arc<Blocks>) -> Result<Self, String> {
+    pub fn new(wanted: Wanted, target: Target, blocks: Arc<Blocks>) -> Result<Self, String> {
         let replayed = match &wanted.replay {
             Some(file) => Some(state::read(file)?.into()),
             None => None,
@@ -155,47 +164,71 @@ impl Fuzzer {
         if fatal.is_empty() {
             return Err("the EL2 image has no function `fatal_exception`".into());
         }
+        let heap = HEAP.map(|name| {
+            let block = blocks.address_of(name);
+            let block = block.and_then(|address| blocks.starting_at(address));
+            block.ok_or_else(|| format!("the EL2 image has no function `{name}`"))
+        });
+        let heap = heap.into_iter().collect::<Result<_, _>>()?;
         let coverage = state::coverage(&wanted.directory, &blocks)
             .unwrap_or_else(|| Coverage::new(blocks.all.len()));
         Ok(Self {
             former_hits: coverage.hits.clone(),
             coverage,
-            generator: Generator::new(wanted.seed, wanted.redistributors),
+            generator: Generator::new(wanted.seed, target.redistributors),
             answer: None,
             turns: fastrand::Rng::with_seed(!wanted.seed),
             corpus,
             current: Default::default(),
-            watch: Watch::start(wanted.directory.clone(), wanted.seed),
+            watch: Watch::start(wanted.directory.clone(), target.name.clone(), wanted.seed),
             replayed,
             replay_end: None,
             puppets: [Puppet::default(); VMS],
             silence: [None; MAX_CORES],
             visit: [0; MAX_CORES],
             unasked: 0,
+            exceptions: 0,
             turn: 1000,
             fatal,
+            heap,
             failing: None,
             found: None,
             is_reported: false,
             saved: 0,
             progress: Progress::new(&wanted.directory),
             blocks,
+            target,
             wanted,
         })
     }
 
-    /// Returns the next program for a vCPU.
-    fn next(&mut self, vm: u64, vcpu: u64) -> Vec<Op> {
-        if let Some(left) = &mut self.replayed {
-            let at = left
-                .iter()
-                .position(|input| (input.vm, input.vcpu) == (vm, vcpu));
-            let ops = at.and_then(|at| left.remove(at)).map(|input| input.ops);
-            if left.is_empty() && self.replay_end.is_none() {
-                self.replay_end = Some(self.progress.exits);
-            }
-            return ops.unwrap_or_else(|| revival(vm));
+    /// Returns the next input of a vCPU.
+    fn input(&mut self, vm: u64, vcpu: u64) -> Input {
+        let Some(left) = &mut self.replayed else {
+            return Input {
+                vm,
+                vcpu,
+                typed: self.generator.typed(),
+                ops: self.next(vm),
+            };
+        };
+        let at = left
+            .iter()
+            .position(|input| (input.vm, input.vcpu) == (vm, vcpu));
+        let input = at.and_then(|at| left.remove(at));
+        if left.is_empty() && self.replay_end.is_none() {
+            self.replay_end = Some(self.progress.exits);
         }
+        input.unwrap_or_else(|| Input {
+            vm,
+            vcpu,
+            typed: Vec::new(),
+            ops: revival(vm),
+        })
+    }
+
+    /// Returns the next program for a VM.
+    fn next(&mut self, vm: u64) -> Vec<Op> {
         if vm == 0
             && let Some(lost) = self.quiet()
         {
@@ -228,7 +261,7 @@ impl Fuzzer {
             0 => 1,
             _ => 16,
         };
-        if self.wanted.mortal >> vm & 1 == 1 && self.generator.below(16 * times) > 0 {
+        if self.target.is_mortal(vm) && self.generator.below(16 * times) > 0 {
             ops.retain(|op| !generator::is_refused(*op));
         }
         if self.generator.below(2 * times) > 0 {
@@ -261,7 +294,7 @@ impl Fuzzer {
     /// Returns a VM that has not asked for long.
     fn quiet(&self) -> Option<usize> {
         let exits = self.progress.exits;
-        (1..self.wanted.vms).find(|vm| {
+        (1..self.target.vms()).find(|vm| {
             let puppet = &self.puppets[*vm];
             puppet.is_lost || exits - puppet.asked > ENDED
         })
@@ -297,16 +330,21 @@ impl Fuzzer {
         };
         (puppet.asked, puppet.orders) = (self.progress.exits, 0);
         self.silence[at.core] = Some((vm as usize, 0));
-        let ops = self.next(vm, vcpu);
-        if ops.is_empty() {
+        let input = self.input(vm, vcpu);
+        if input.ops.is_empty() {
             return;
         }
         let room = (capacity as usize).saturating_sub(1) / OP_WORDS;
-        let mut words = vec![ops.len().min(room) as u64];
-        words.extend(ops.iter().take(room).flat_map(|op| op.encode()));
+        let mut words = vec![input.ops.len().min(room) as u64];
+        let ops = input.ops.iter().take(room);
+        words.extend(ops.flat_map(|op| self.target.op(vm, *op).encode()));
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         write(at, to, &bytes);
-        let input = Input { vm, vcpu, ops };
+        if let Some((uart, core)) = self.target.console
+            && core.index() != at.core
+        {
+            type_on(uart, at, &input.typed);
+        }
         let mut recent = self.watch.recent();
         if recent.len() == KEPT {
             recent.pop_front();
@@ -452,6 +490,30 @@ fn starves_the_keeper(op: Op) -> bool {
     }
 }
 
+/// Types on the console, a PL011: what it sends in loopback, it receives (DDI 0183, 3.3.8). A core
+/// that takes its interrupt must not be the one that executes: QEMU's time, which is counted by
+/// instructions, does not allow an interrupt in the middle of a block.
+fn type_on(uart: u64, at: &Moment<'_>, typed: &[u8]) {
+    const DATA: u64 = 0;
+    const CONTROL: u64 = 0x30;
+    const LOOPBACK: u32 = 1 << 7;
+    if typed.is_empty() {
+        return;
+    }
+    let write = |register, value: u32| {
+        let bytes = value.to_le_bytes();
+        at.machine.write_memory(at.cpu, uart + register, &bytes);
+    };
+    let mut control = [0; 4];
+    at.machine.read_memory(at.cpu, uart + CONTROL, &mut control);
+    let control = u32::from_le_bytes(control);
+    write(CONTROL, control | LOOPBACK);
+    for byte in typed {
+        write(DATA, u32::from(*byte));
+    }
+    write(CONTROL, control);
+}
+
 /// Writes to a guest's memory, page by page.
 fn write(at: &Moment<'_>, mut address: u64, mut bytes: &[u8]) {
     while !bytes.is_empty() {
@@ -470,6 +532,7 @@ impl Instrument for Fuzzer {
         Needs {
             blocks: true,
             hints: true,
+            guest_vectors: true,
             ..Needs::default()
         }
     }
@@ -487,6 +550,7 @@ impl Instrument for Fuzzer {
     fn block(&mut self, at: &Moment<'_>, block: usize) {
         self.coverage.step(at.core, block);
         self.watch.beat();
+        self.exceptions = 0;
         self.turn -= 1;
         if self.turn == 0 {
             self.turn = self.turns.u64(20..4000);
@@ -516,6 +580,10 @@ impl Instrument for Fuzzer {
             self.failing
                 .get_or_insert((format!("EL2 fails: {name}"), REPORT));
         }
+        if self.heap.contains(&block) && self.progress.inputs > STARTED {
+            let what = "EL2 changes its heap while guests run".to_owned();
+            self.stop("heap", what, at.core);
+        }
         if let Some((what, left)) = &mut self.failing {
             *left -= 1;
             if *left == 0 {
@@ -531,8 +599,15 @@ impl Instrument for Fuzzer {
         }
     }
 
+    fn guest_vector(&mut self, _at: &Moment<'_>) {
+        self.exceptions += 1;
+        if self.exceptions == EXCEPTIONS {
+            self.end();
+        }
+    }
+
     fn finding(&mut self) -> Option<Finding> {
-        let lost = (1..self.wanted.vms).find(|vm| self.puppets[*vm].orders > ORDERS);
+        let lost = (1..self.target.vms()).find(|vm| self.puppets[*vm].orders > ORDERS);
         if let Some(vm) = lost {
             self.finds("lost", format!("VM {vm} does not start again"), 0);
         }
@@ -548,7 +623,7 @@ impl Instrument for Fuzzer {
         state::reproducer(
             &self.wanted.directory,
             finding,
-            self.wanted.seed,
+            (&self.target.name, self.wanted.seed),
             &*self.watch.recent(),
         );
     }

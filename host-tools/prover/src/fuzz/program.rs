@@ -11,6 +11,8 @@ pub struct Input {
     pub vm: u64,
     /// The vCPU's number.
     pub vcpu: u64,
+    /// What is typed on the console before.
+    pub typed: Vec<u8>,
     /// What it executes.
     pub ops: Vec<Op>,
 }
@@ -20,7 +22,11 @@ pub fn print<'a>(inputs: impl IntoIterator<Item = &'a Input>) -> String {
     let mut text = String::new();
     for input in inputs {
         // Writing to a string does not fail.
-        let _ = writeln!(text, "input vm={} vcpu={}", input.vm, input.vcpu);
+        let _ = write!(text, "input vm={} vcpu={}", input.vm, input.vcpu);
+        for byte in &input.typed {
+            let _ = write!(text, " typed={byte}");
+        }
+        text.push('\n');
         for op in &input.ops {
             let _ = writeln!(text, "    {op}");
         }
@@ -44,14 +50,16 @@ pub fn parse(text: &str) -> Result<Vec<Input>, String> {
         if let Some(rest) = line.strip_prefix("input ") {
             let mut input = Input::default();
             for part in rest.split_whitespace() {
-                let number = |text: &str| {
-                    text.parse()
-                        .map_err(|_| wrong("a number is expected after `=`"))
-                };
+                let wrong_number = || wrong("a number is expected after `=`");
+                let number = |text: &str| text.parse().map_err(|_| wrong_number());
                 match part.split_once('=') {
                     Some(("vm", text)) => input.vm = number(text)?,
                     Some(("vcpu", text)) => input.vcpu = number(text)?,
-                    _ => return Err(wrong("an input has `vm=` and `vcpu=` only")),
+                    Some(("typed", text)) => {
+                        let byte = text.parse().map_err(|_| wrong_number());
+                        input.typed.push(byte?);
+                    }
+                    _ => return Err(wrong("an input has `vm=`, `vcpu=` and `typed=` only")),
                 }
             }
             inputs.push(input);
@@ -75,11 +83,11 @@ mod tests {
 
     #[test]
     fn inputs_survive_text() {
-        let text =
-            "# found\ninput vm=1 vcpu=0\n    hvc 0xc6000003 4\n    delay 3\ninput vm=0 vcpu=1\n";
+        let text = "# found\ninput vm=1 vcpu=0\n    hvc 0xc6000003 4\n    delay 3\ninput vm=0 vcpu=1 typed=20 typed=63\n";
         let inputs = parse(text).unwrap();
         assert_eq!(inputs.len(), 2);
         assert_eq!((inputs[0].vm, inputs[1].vcpu), (1, 1));
+        assert_eq!(inputs[1].typed, [20, 63]);
         assert_eq!(parse(&print(&inputs)), Ok(inputs));
     }
 
@@ -96,6 +104,7 @@ mod tests {
                 .starts_with("line 2: no operation")
         );
         assert!(parse("input vm=x").unwrap_err().contains("a number"));
+        assert!(parse("input typed=256").unwrap_err().contains("a number"));
         assert!(parse("input core=1").unwrap_err().contains("only"));
     }
 }

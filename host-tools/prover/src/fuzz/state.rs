@@ -24,6 +24,9 @@ pub const EDGES: &str = "edges";
 /// The file with the inputs that led to a finding.
 pub const FINDING: &str = "finding.txt";
 
+/// Before the name of a finding's system, on a line of [`FINDING`].
+pub const SYSTEM: &str = "# system ";
+
 /// How far a run is, as it is written to [`PROGRESS`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
@@ -219,7 +222,7 @@ pub(super) fn coverage(directory: &Path, blocks: &Blocks) -> Option<Coverage> {
 pub(super) fn reproducer<'a>(
     directory: &Path,
     finding: &Finding,
-    seed: u64,
+    (system, seed): (&str, u64),
     recent: impl IntoIterator<Item = &'a Input>,
 ) {
     let mut text = String::new();
@@ -228,6 +231,7 @@ pub(super) fn reproducer<'a>(
     // A value may be printed on several lines, and each that is no comment is an operation.
     let _ = writeln!(text, "# {}", finding.what.replace('\n', " "));
     let _ = writeln!(text, "# core {}, seed {seed}", finding.core);
+    let _ = writeln!(text, "{SYSTEM}{system}");
     text.push_str(&program::print(recent));
     save(directory, FINDING, text.as_bytes());
 }

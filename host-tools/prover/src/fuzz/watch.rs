@@ -3,7 +3,8 @@
 //! A guest may be the reason. Its exception vector may fault at its first instruction, if another
 //! VM has written over it by a link. QEMU counts guest time by instructions, so that none passes
 //! then, and the guest's turn never ends, nor does a timer return its core to EL2. The other cores
-//! get their turns from here: what follows depends on the host.
+//! get their turns from here: what follows depends on the host. If they all wait, the machine boots
+//! again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::program::Input;
@@ -23,6 +24,12 @@ use std::time::{Duration, Instant};
 /// Time without an instruction of EL2 until the machine counts as stuck. Periods of budgets last a
 /// millisecond.
 const STUCK: Duration = Duration::from_secs(20);
+/// Less of the processor's time in it: all cores wait.
+const IDLE: Duration = Duration::from_millis(200);
+/// More of it: a core is busy. In between, the host has little time for QEMU, which is waited for.
+const BUSY: Duration = Duration::from_secs(5);
+/// But no longer than this.
+const STARVED: Duration = Duration::from_secs(200);
 /// How often the thread looks, and after which time it has been stopped itself.
 const LOOK: Duration = Duration::from_millis(20);
 const STOPPED: Duration = Duration::from_secs(5);
@@ -48,18 +55,23 @@ struct Pulse {
     /// When it was first seen there, and last.
     since: Instant,
     seen: Instant,
+    /// The processor's time when it was first seen there.
+    used: Duration,
 }
 
 impl Pulse {
     /// Looks again. Returns whether nothing has been executed for long.
-    fn look(&mut self, blocks: u64, now: Instant) -> bool {
+    fn look(&mut self, blocks: u64, now: Instant, used: Duration) -> bool {
         let was_stopped = now.duration_since(self.seen) >= STOPPED;
         if blocks == 0 || blocks != self.blocks || was_stopped {
             self.blocks = blocks;
             self.since = now;
+            self.used = used;
         }
         self.seen = now;
-        now.duration_since(self.since) >= STUCK
+        let stands = now.duration_since(self.since);
+        let used = used.saturating_sub(self.used);
+        stands >= STARVED || stands >= STUCK && (used < IDLE || used >= BUSY)
     }
 }
 
@@ -90,7 +102,7 @@ impl Loop {
 
 impl Watch {
     /// Starts to watch. A machine that is stuck is a finding, with which the run ends.
-    pub fn start(directory: PathBuf, seed: u64) -> Arc<Self> {
+    pub fn start(directory: PathBuf, system: String, seed: u64) -> Arc<Self> {
         let watch = Arc::new(Self {
             blocks: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
@@ -103,9 +115,14 @@ impl Watch {
                 blocks: 0,
                 since: Instant::now(),
                 seen: Instant::now(),
+                used: Duration::ZERO,
             };
             let mut guest = Loop::default();
-            while !pulse.look(watched.blocks.load(Relaxed), Instant::now()) {
+            while !pulse.look(
+                watched.blocks.load(Relaxed),
+                Instant::now(),
+                processor::used(),
+            ) {
                 thread::sleep(LOOK);
                 let Some(internals) = internals() else {
                     continue;
@@ -124,7 +141,7 @@ impl Watch {
                     .to_owned(),
                 core: 0,
             };
-            state::reproducer(&directory, &finding, seed, &*watched.recent());
+            state::reproducer(&directory, &finding, (&system, seed), &*watched.recent());
             finding.end_run()
         });
         watch
@@ -158,24 +175,47 @@ mod tests {
     #[test]
     fn a_machine_is_stuck_if_it_executes_nothing_while_it_is_watched() {
         let now = Instant::now();
+        let looks = |blocks: fn(u64) -> u64, seconds: std::ops::Range<u64>, used_in_one| {
+            let mut pulse = Pulse {
+                blocks: 0,
+                since: now,
+                seen: now,
+                used: Duration::ZERO,
+            };
+            let mut found = seconds.filter(|&second| {
+                let time = now + Duration::from_secs(second);
+                let used = Duration::from_millis(second * used_in_one);
+                pulse.look(blocks(second), time, used)
+            });
+            found.next()
+        };
+        for used_in_one in [0, 100, 1000] {
+            assert_eq!(looks(|_| 0, 0..400, used_in_one), None, "has not started");
+            assert_eq!(looks(|at| at, 0..400, used_in_one), None, "executes");
+            let stopped = |second| if second < 10 { 7 } else { 8 };
+            assert_eq!(looks(stopped, 0..29, used_in_one), None);
+        }
+        assert_eq!(looks(|_| 7, 0..400, 0), Some(20), "all cores wait");
+        assert_eq!(looks(|_| 7, 0..400, 900), Some(20), "a core is busy");
+        assert_eq!(looks(|_| 7, 0..400, 100), Some(50), "the host is busy");
+        assert_eq!(looks(|_| 7, 0..400, 20), Some(200), "the host is very busy");
+    }
+
+    #[test]
+    fn time_in_which_the_watch_was_stopped_too_does_not_count() {
+        let now = Instant::now();
         let mut pulse = Pulse {
-            blocks: 0,
+            blocks: 7,
             since: now,
             seen: now,
+            used: Duration::ZERO,
         };
-        let mut look = |blocks, seconds| pulse.look(blocks, now + Duration::from_secs(seconds));
-        let all = |found: &mut dyn FnMut(u64) -> bool, times: std::ops::Range<u64>| {
-            times.filter(|at| found(*at)).collect::<Vec<_>>()
+        let mut look = |seconds| {
+            let time = now + Duration::from_secs(seconds);
+            pulse.look(7, time, Duration::ZERO)
         };
-        let none: Vec<u64> = Vec::new();
-        assert_eq!(
-            all(&mut |at| look(0, at), 0..100),
-            none,
-            "it has not started"
-        );
-        assert_eq!(all(&mut |at| look(at, at), 100..200), none, "it executes");
-        assert_eq!(all(&mut |at| look(7, at), 200..221), [220]);
-        assert!(!look(7, 300), "the thread was stopped too");
+        assert!((0..20).all(|second| !look(second)));
+        assert!(!look(300) && !look(304));
     }
 
     #[test]

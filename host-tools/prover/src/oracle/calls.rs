@@ -238,8 +238,20 @@ impl Calls {
     /// A VM makes a call of which not everything is known: it may be any.
     fn unknown_call(&mut self, vm: usize, now: u64) {
         self.leases[vm].may_take(now);
+        self.may_be_ordered(self.system.vms[vm].manages);
+    }
+
+    /// A core takes what is typed on the console, if it is the one that serves it: an order, too.
+    pub fn may_type(&mut self, core: usize) {
+        if self.system.vms[0].cores[0].index() == core {
+            self.may_be_ordered(self.system.console_manages);
+        }
+    }
+
+    /// Any order may have been given to these VMs, a bit each.
+    fn may_be_ordered(&mut self, vms: u8) {
         for target in 0..self.system.vms.len() {
-            if self.system.vms[vm].manages >> target & 1 == 1 {
+            if vms >> target & 1 == 1 {
                 self.power.may_change(target, true);
             }
         }

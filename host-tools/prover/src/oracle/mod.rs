@@ -22,8 +22,7 @@ mod tables;
 use crate::instrument::{Finding, Instrument, Moment, Needs, Store};
 use crate::prover::MAX_CORES;
 use calls::{Calls, Open, PageAccess, Place};
-use cloison_abi::map;
-use cloison_formats::addr::{Ipa, PhysAddr};
+use cloison_formats::addr::PhysAddr;
 use cloison_formats::image::{GicVersion, System};
 use cloison_spec::budget::Bucket;
 use cloison_spec::interrupts::{self, ListRegister};
@@ -406,7 +405,7 @@ impl Instrument for Oracle {
         let fault = matches!(cause, Cause::Synchronous(esr) if visit::is_data_abort(esr))
             .then(|| handles.fault_ipa());
         let page = fault
-            .and_then(|fault| PageAccess::of(esr, fault, Ipa(map::SERVICES)))
+            .and_then(|fault| PageAccess::of(esr, fault, self.system.vms[vm].map.services))
             .filter(|_| self.system.vms[vm].services_page);
         self.links.enters(at, (vm, vcpu), esr, fault);
         let is_compared = is_compared(self.ring.count, self.wanted.every);
@@ -417,6 +416,7 @@ impl Instrument for Oracle {
         core.starts = false;
         core.before = is_compared.then(|| handles.guest(at));
         self.handles = Some(handles);
+        self.calls.may_type(at.core);
         self.begin(at, (vm, vcpu), request);
         if self.counts_time {
             let checked = self.calls.power.check_due(now(at));

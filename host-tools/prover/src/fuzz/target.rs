@@ -1,0 +1,95 @@
+//! The system that is attacked, as far as the fuzzer must know it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_abi::map;
+use cloison_formats::guest_map::GuestMap;
+use cloison_formats::ids::Core;
+use cloison_formats::image::{OnFault, System, UartKind};
+use cloison_puppet::Op;
+
+/// Bits of an address in a page.
+const OFFSET: u64 = 0xfff;
+
+/// The system that is attacked.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// Its VMs.
+    vms: Vec<Attacker>,
+    /// Where each VM has the redistributors of its GICv3; `None` for a GICv2.
+    pub redistributors: Option<u64>,
+    /// Where the console's UART is, a PL011, and the core that takes its interrupt.
+    pub console: Option<(u64, Core)>,
+}
+
+/// A VM of it.
+#[derive(Clone, Copy, Debug)]
+struct Attacker {
+    map: GuestMap,
+    /// It is killed for an access that is refused.
+    is_mortal: bool,
+}
+
+impl Target {
+    /// Returns what is known of a system.
+    pub fn of(system: &System) -> Self {
+        let gic = &system.board.gic;
+        let first = system.vms.first();
+        let console = &system.board.console;
+        Self {
+            name: system.name.clone(),
+            redistributors: first.filter(|_| gic.gicr.is_some()).map(|vm| vm.map.gicc.0),
+            console: first
+                .filter(|_| console.kind == UartKind::Pl011)
+                .map(|vm| (console.base.0, vm.cores[0])),
+            vms: system
+                .vms
+                .iter()
+                .map(|vm| Attacker {
+                    map: vm.map,
+                    is_mortal: vm.on_fault == OnFault::Kill,
+                })
+                .collect(),
+        }
+    }
+
+    /// Returns how many VMs it has.
+    pub fn vms(&self) -> usize {
+        self.vms.len()
+    }
+
+    /// Returns whether a VM is killed for an access that is refused.
+    pub fn is_mortal(&self, vm: u64) -> bool {
+        self.vms.get(vm as usize).is_some_and(|vm| vm.is_mortal)
+    }
+
+    /// Returns an operation with the VM's own addresses: programs do not know maps.
+    pub fn op(&self, vm: u64, op: Op) -> Op {
+        match op {
+            Op::Execute { word, mut x } => {
+                x[1] = self.address(vm, x[1]);
+                Op::Execute { word, x }
+            }
+            _ => op,
+        }
+    }
+
+    /// Returns the address that a VM has for one of the usual map.
+    fn address(&self, vm: u64, usual: u64) -> u64 {
+        let Some(Attacker { map: here, .. }) = self.vms.get(vm as usize) else {
+            return usual;
+        };
+        let pages = [
+            (map::GICD, here.gicd),
+            (map::GICC, here.gicc),
+            (map::DEACTIVATE, here.gicc_dir),
+            (map::UART, here.uart.base),
+            (map::SERVICES, here.services),
+        ];
+        let mut pages = pages.into_iter();
+        pages
+            .find(|(page, _)| *page == usual & !OFFSET)
+            .map_or(usual, |(_, page)| page.0 | usual & OFFSET)
+    }
+}
