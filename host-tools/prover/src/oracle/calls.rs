@@ -192,18 +192,19 @@ impl Calls {
     }
 
     /// Follows an access to the services page that begins, with the value that it stores. `is_alone`
-    /// says that the VM has one vCPU.
-    pub fn page_begins(
+    /// says that the VM has one vCPU; `buckets` are all that there are.
+    pub fn page_begins<'a>(
         &mut self,
         (vm, vcpu): Place,
-        access: PageAccess,
-        value: u64,
+        (access, value): (PageAccess, u64),
         now: u64,
         is_alone: bool,
+        buckets: impl Iterator<Item = (Place, &'a mut Bucket)>,
     ) {
         if !access.stores {
             return;
         }
+        self.may_set_budgets((vm, vcpu), (access, value), buckets);
         let registers = &mut self.pages[vm];
         if !is_alone || access.bytes == 0 {
             registers.forget();
@@ -232,6 +233,26 @@ impl Calls {
                 }
             }
             _ => self.unknown_call(vm, now),
+        }
+    }
+
+    /// A store to the services page may be a call that sets budgets: its own, or another VM's.
+    fn may_set_budgets<'a>(
+        &self,
+        place: Place,
+        (access, value): (PageAccess, u64),
+        buckets: impl Iterator<Item = (Place, &'a mut Bucket)>,
+    ) {
+        let is_call = access.offset == page::CALL && access.bytes == 8;
+        let may_be = |call: Call| access.bytes == 0 || is_call && value as u32 == call as u32;
+        for (other, bucket) in buckets {
+            if other == place && may_be(Call::QuotaSet) {
+                bucket.may_be_set();
+            }
+            let regulates = self.system.vms[place.0].regulates >> other.0 & 1 == 1;
+            if regulates && may_be(Call::BudgetSet) {
+                bucket.may_be_set_by_other();
+            }
         }
     }
 

@@ -218,7 +218,10 @@ impl Oracle {
         if let Some(access) = self.cores[at.core].page {
             let is_alone = self.system.vms[place.0].cores.len() == 1;
             let value = at.x(access.register);
-            self.calls.page_begins(place, access, value, time, is_alone);
+            let cores = self.cores.iter_mut();
+            let buckets = cores.filter_map(|core| core.place.zip(core.bucket.as_mut()));
+            self.calls
+                .page_begins(place, (access, value), time, is_alone, buckets);
         }
     }
 
