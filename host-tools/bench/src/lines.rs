@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// the machine when a run does not end, 185. A doorbell's own path, which is a quarter as long as the
 /// general one, took 1,077: its calls, its interrupt, and its list register. GICv3, with distributor and
 /// redistributors for guests and its system registers for EL2, took 4,721.
-pub const LIMIT: u64 = 120_924;
+pub const LIMIT: u64 = 120_940;
 
 /// How much code there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, power, smmu, timer};
+use crate::machine::sysreg;
 use crate::vm::cpu::{Due, Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{all, system};
@@ -164,6 +165,8 @@ pub fn await_console(visit: Visit, position: Position) {
     let lines = console::lines(visit.vm.id);
     serve_while(visit, || {
         console::send_some();
+        // The core that prints may be another one.
+        sysreg::let_others_run();
         !lines.is_past(position) && !visit.leave.get()
     });
 }

@@ -273,9 +273,20 @@ fn guests_count_by_calls(board: &str) -> Result<()> {
         .collect();
     assert_eq!(totals.len(), 2, "{totals:?}");
     for total in totals {
-        let (totals, kept) = (total.totals, if total.by_interrupt { 8 } else { 200_000 });
+        // An interrupt that comes while other cores have their turns finds their instructions in the
+        // counter, too: until the next poll at most, and rarely.
+        let (totals, kept) = (
+            total.totals,
+            if total.by_interrupt { 20_000 } else { 200_000 },
+        );
         assert!(
             totals.spent_periods > 0 && totals.max_overshoot.0 <= kept,
+            "{total:?}"
+        );
+        // More than 15 events: B1 of SPECIFICATION.md promises 8 where one core executes at a time.
+        let beyond = totals.histogram.overshoot[5];
+        assert!(
+            !total.by_interrupt || beyond * 100 <= totals.spent_periods,
             "{total:?}"
         );
     }
