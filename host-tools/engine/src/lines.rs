@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where QEMU leaves what it sends on the board's other lines.
 #[derive(Clone, Debug)]
@@ -35,6 +36,10 @@ pub(crate) fn to_file(path: &Path) -> OsString {
     file.push(path);
     file
 }
+
+/// Pause between two reads of a console. QEMU writes each byte by itself, and would wake the reader
+/// for each.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The console of a board: text alone, or with telemetry that goes to a file.
 pub(crate) struct Console(Option<(Separator, File)>);
@@ -69,6 +74,7 @@ impl Console {
                     if !parts.is_empty() && !to(&parts) {
                         return;
                     }
+                    std::thread::sleep(PAUSE);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => break,

@@ -93,3 +93,51 @@ impl Target {
             .map_or(usual, |(_, page)| page.0 | usual & OFFSET)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_formats::addr::Ipa;
+    use cloison_formats::guest_map::{GuestUart, GuestUartKind};
+    use cloison_formats::ids::Intid;
+
+    #[test]
+    fn programs_find_the_devices_of_each_vm() {
+        let map = GuestMap {
+            gicd: Ipa(0xf901_0000),
+            gicc: Ipa(0xf902_0000),
+            gicc_dir: Ipa(0xf903_0000),
+            uart: GuestUart {
+                kind: GuestUartKind::Cadence,
+                base: Ipa(0xff00_0000),
+                irq: Intid(53),
+            },
+            services: Ipa(0xff00_1000),
+        };
+        let target = Target {
+            name: "test".to_owned(),
+            vms: vec![Attacker {
+                map,
+                is_mortal: true,
+            }],
+            redistributors: None,
+            console: None,
+        };
+        for (usual, here) in [
+            (map::GICD + 0xffc, 0xf901_0ffc),
+            (map::DEACTIVATE, 0xf903_0000),
+            (map::UART + 0x18, 0xff00_0018),
+            (map::SERVICES + 0x58, 0xff00_1058),
+            (map::SERVICES + 0x1000, map::SERVICES + 0x1000),
+            (map::RAM, map::RAM),
+        ] {
+            let op = |address| Op::Execute {
+                word: 0xb900_0020, // str w0, [x1]
+                x: [map::UART, address, 0, 0],
+            };
+            assert_eq!(target.op(0, op(usual)), op(here));
+            assert_eq!(target.op(1, op(usual)), op(usual), "no such VM");
+        }
+        assert!(target.is_mortal(0) && !target.is_mortal(1));
+    }
+}
