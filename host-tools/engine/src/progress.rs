@@ -37,18 +37,16 @@ static TOLD: LazyLock<Mutex<Vec<WeakProgressBar>>> = LazyLock::new(|| {
 /// Describes the state of a bar or a spinner.
 fn line(bar: &ProgressBar) -> String {
     match bar.length() {
-        // Nothing tells yet how long it takes.
-        Some(all) if bar.position() == 0 => format!(
-            "{}: 0 of {all} done, after {}",
-            bar.prefix(),
-            HumanDuration(bar.elapsed())
-        ),
-        Some(all) => format!(
-            "{}: {} of {all} done, about {} left",
-            bar.prefix(),
-            bar.position(),
-            HumanDuration(bar.eta())
-        ),
+        Some(all) => {
+            let (done, taken, left) = (bar.position(), bar.elapsed(), bar.eta());
+            // Nothing tells how long it takes at the beginning, nor after the process was stopped.
+            let is_known = done > 0 && left.as_secs() <= taken.as_secs().saturating_mul(all);
+            let time = match is_known {
+                true => format!("about {} left", HumanDuration(left)),
+                false => format!("after {}", HumanDuration(taken)),
+            };
+            format!("{}: {done} of {all} done, {time}", bar.prefix())
+        }
         None => format!("{}, for {}", bar.message(), HumanDuration(bar.elapsed())),
     }
 }
