@@ -76,6 +76,8 @@ pub struct Device {
     selected: usize,
     setups: [Setup; QUEUES],
     used: Vec<Queue>,
+    /// What was offered to be written when the other end's core last left.
+    offered: Vec<Buffer>,
     /// What the driver has written is not known: nothing is judged until the device is reset.
     is_unknown: bool,
 }
@@ -179,14 +181,30 @@ impl Device {
             .any(|queue| queue.descriptors < at.0 + len && at.0 < end(queue))
     }
 
+    /// The other end's core leaves. Of a chain that it has taken, it continues later with what it has
+    /// read, whatever the driver does to its descriptors meanwhile.
+    pub fn pause(&mut self, memory: &impl Memory) {
+        let all = self
+            .receiving()
+            .flat_map(|queue| (0..queue.size).filter_map(|number| queue.buffer(memory, number)));
+        self.offered = all.collect();
+    }
+
+    /// Returns whether bytes were offered to be written then.
+    pub fn was_offered(&self, at: Ipa, len: u64) -> bool {
+        self.offered.iter().any(|buffer| buffer.has(at, len))
+    }
+
+    /// Returns whether bytes are of a ring of used buffers: a store there gives a chain back.
+    pub fn is_used(&self, at: Ipa, len: u64) -> bool {
+        self.receiving().any(|queue| queue.ring().has(at, len))
+    }
+
     /// Returns where the other end's core may store bytes at an address: a ring of used buffers, or
     /// a buffer.
     pub fn place(&self, memory: &impl Memory, at: Ipa, len: u64) -> Option<Buffer> {
         self.receiving().find_map(|queue| {
-            let ring = Buffer {
-                at: queue.device,
-                len: 4 + queue.size * 8,
-            };
+            let ring = queue.ring();
             if ring.has(at, len) {
                 return Some(ring);
             }
@@ -216,6 +234,14 @@ impl Device {
 }
 
 impl Queue {
+    /// Returns the ring of used buffers.
+    const fn ring(&self) -> Buffer {
+        Buffer {
+            at: self.device,
+            len: 4 + self.size * 8,
+        }
+    }
+
     /// Returns the buffer of a descriptor, if the device may write to it.
     fn buffer(&self, memory: &impl Memory, number: u64) -> Option<Buffer> {
         let mut bytes = [0; DESCRIPTOR as usize];
@@ -314,6 +340,7 @@ mod tests {
     fn stores_are_for_used_rings_and_buffers_that_may_be_written() {
         let (device, memory) = started();
         let may = |at, len| device.place(&memory, Ipa(at), len).is_some();
+        assert!(device.is_used(Ipa(0x2002), 2) && !device.is_used(Ipa(BUFFER), 2));
         assert!(may(BUFFER, 64) && may(BUFFER + 63, 1) && may(0x2002, 2) && may(0x2000 + 28, 8));
         for (at, len) in [
             (BUFFER + 63, 2),
@@ -341,6 +368,17 @@ mod tests {
             device.done(effect);
             assert!(!found(&device));
         }
+    }
+
+    #[test]
+    fn a_chain_that_was_taken_is_as_it_was_then() {
+        let (mut device, mut memory) = started();
+        device.pause(&memory);
+        describe(&mut memory, 0, (BUFFER + 256, 64), descriptor::WRITE);
+        assert_eq!(device.place(&memory, Ipa(BUFFER), 64), None);
+        assert!(device.was_offered(Ipa(BUFFER), 64) && !device.was_offered(Ipa(BUFFER + 64), 1));
+        device.done(Effect::Reset);
+        assert!(!device.was_offered(Ipa(BUFFER), 64));
     }
 
     #[test]

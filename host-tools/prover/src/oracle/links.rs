@@ -26,6 +26,8 @@ struct Visit {
     since: Vec<u64>,
     /// Where it last stored to another VM.
     last: Option<(usize, Buffer)>,
+    /// It has given a chain back, so that what it stores now is for one that it has taken itself.
+    gave: bool,
     /// It has stored to descriptors, after which nothing is known of them.
     is_spoiled: bool,
     /// The IPAs of its stores to a VM with which its own has a link of sockets.
@@ -93,6 +95,7 @@ impl Links {
         visit.access = None;
         visit.since.copy_from_slice(&self.changes);
         visit.last = None;
+        visit.gave = false;
         visit.is_spoiled = false;
         visit.packets.clear();
         let vm = VmId(place.0 as u8);
@@ -124,9 +127,21 @@ impl Links {
         self.visits[at.core].access = Some((end, effect));
     }
 
-    /// Follows a core whose guest continues.
-    pub fn leaves(&mut self, core: usize) {
-        if let Some((end, effect)) = self.visits[core].access.take() {
+    /// Follows a core whose guest, of this VM, continues.
+    pub fn leaves(&mut self, at: &Moment<'_>, vm: usize, tables: &Tables) {
+        let visit = &mut self.visits[at.core];
+        let access = visit.access.take();
+        if access.is_some() || visit.last.is_some() {
+            for (number, spec, end) in self.system.links_of(VmId(vm as u8)) {
+                let memory = Reader {
+                    tables,
+                    at,
+                    vm: spec.ends[1 - end].vm.index(),
+                };
+                self.devices[number][1 - end].pause(&memory);
+            }
+        }
+        if let Some((end, effect)) = access {
             self.devices[end.0][end.1].done(effect);
         }
     }
@@ -191,10 +206,14 @@ impl Links {
             let mut devices = ends().map(|(_, device)| device);
             let place = devices.find_map(|device| device.place(&memory, ipa, store.bytes));
             visit.last = place.map(|place| (owner, place));
-            if place.is_none() && is_sure(visit) {
+            // Of a chain that an earlier visit has taken.
+            let was_offered =
+                || !visit.gave && ends().any(|(_, device)| device.was_offered(ipa, store.bytes));
+            if place.is_none() && is_sure(visit) && !was_offered() {
                 return Err(link::stray(vm, owner, ipa, frame));
             }
         }
+        visit.gave |= ends().any(|(_, device)| device.is_used(ipa, store.bytes));
         visit.is_spoiled |= ends().any(|(_, device)| device.is_descriptor(ipa, store.bytes));
         if !is_of_sockets || store.bytes != 2 || !is_sure(visit) {
             return Ok(());

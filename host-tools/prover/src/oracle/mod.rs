@@ -258,7 +258,7 @@ impl Oracle {
         let changed = std::mem::take(&mut core.is_changed);
         let (before, written, pc) = (core.before.take(), core.written, core.pc);
         let (vm, vcpu) = place;
-        self.links.leaves(at.core);
+        self.links.leaves(at, vm, &self.tables);
         self.tables.leave(at.core)?;
         if starts {
             (core.open, core.page) = (None, None);
