@@ -24,8 +24,8 @@ pub struct El2Args {
     /// Guest exits after which the search ends, if that is sooner
     #[arg(long, default_value_t = Self::default().exits, value_name = "NUMBER")]
     pub exits: u64,
-    /// Board of the systems `tests/fuzz/BOARD*.toml`, which have turns; `virt-gicv3` has those of
-    /// `virt`
+    /// Board of the systems `tests/fuzz/BOARD.toml` and `BOARD-more.toml`, which have turns;
+    /// `virt-gicv3` has the first one of `virt`
     #[arg(long, default_value_t = Self::default().board, value_name = "BOARD")]
     pub board: String,
     /// Seed of the programs and of the cores' turns

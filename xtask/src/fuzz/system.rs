@@ -184,13 +184,13 @@ impl System {
 /// Returns the files of a board's systems, the first one's first.
 fn configurations(board: &str) -> Vec<PathBuf> {
     let directory = installation::root().join("tests/fuzz");
-    // What differs in its interrupt controller alone has the other one's files.
+    // What differs in its interrupt controller alone has the other one's first file.
     let names = [board, board.strip_suffix("-gicv3").unwrap_or(board)];
     let first = names
         .into_iter()
         .find(|name| directory.join(name).with_extension("toml").is_file())
         .unwrap_or(board);
-    let more = directory.join(format!("{first}-more.toml"));
+    let more = directory.join(format!("{board}-more.toml"));
     let first = directory.join(first).with_extension("toml");
     let more = more.is_file().then_some(more);
     [first].into_iter().chain(more).collect()
