@@ -236,7 +236,7 @@ impl Fuzzer {
             puppet.orders += 1;
             puppet.asked = self.progress.exits;
             puppet.is_lost = false;
-            return vec![order(lost as u64, 2), order(lost as u64, 1)];
+            return self.target.revive(lost);
         }
         if let Some(ops) = self.conversation(vm) {
             return ops;

@@ -1,12 +1,16 @@
 //! The system that is attacked, as far as the fuzzer must know it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::map;
+use cloison_abi::reply::Change;
+use cloison_abi::{Call, map};
 use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Core;
 use cloison_formats::image::{OnFault, System, UartKind};
+use cloison_formats::units::Events;
 use cloison_puppet::Op;
 
+/// HVC #0 (Arm ARM, C4.1.66, "Exception generation").
+const HVC: u32 = 0xd400_0002;
 /// Bits of an address in a page.
 const OFFSET: u64 = 0xfff;
 
@@ -24,11 +28,13 @@ pub struct Target {
 }
 
 /// A VM of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Attacker {
     map: GuestMap,
     /// It is killed for an access that is refused.
     is_mortal: bool,
+    /// The largest budgets of its quotas.
+    budgets: Vec<Events>,
 }
 
 impl Target {
@@ -49,6 +55,7 @@ impl Target {
                 .map(|vm| Attacker {
                     map: vm.map,
                     is_mortal: vm.on_fault == OnFault::Kill,
+                    budgets: vm.quotas.iter().map(|quota| quota.ceiling).collect(),
                 })
                 .collect(),
         }
@@ -62,6 +69,24 @@ impl Target {
     /// Returns whether a VM is killed for an access that is refused.
     pub fn is_mortal(&self, vm: u64) -> bool {
         self.vms.get(vm as usize).is_some_and(|vm| vm.is_mortal)
+    }
+
+    /// Returns what another VM does so that a VM certainly starts again: it may have so little budget
+    /// that its restart, which it pays for, takes minutes.
+    pub fn revive(&self, vm: usize) -> Vec<Op> {
+        let call = |function: Call, second: u64, third: u64| Op::Execute {
+            word: HVC,
+            x: [function as u64, vm as u64, second, third],
+        };
+        let budgets = self.vms.get(vm).map_or(&[][..], |vm| &vm.budgets);
+        let mut all: Vec<Op> = (0..)
+            .zip(budgets)
+            .map(|(number, budget)| call(Call::BudgetSet, number, budget.0))
+            .collect();
+        all.extend(
+            [Change::Restart, Change::Start].map(|change| call(Call::VmOrder, change as u64, 0)),
+        );
+        all
     }
 
     /// Returns an operation with the VM's own addresses: programs do not know maps.
@@ -119,6 +144,7 @@ mod tests {
             vms: vec![Attacker {
                 map,
                 is_mortal: true,
+                budgets: vec![Events(70)],
             }],
             redistributors: None,
             console: None,
@@ -139,5 +165,17 @@ mod tests {
             assert_eq!(target.op(1, op(usual)), op(usual), "no such VM");
         }
         assert!(target.is_mortal(0) && !target.is_mortal(1));
+        let revived = target.revive(0).into_iter();
+        let called: Vec<_> = revived
+            .filter_map(|op| match op {
+                Op::Execute { x, .. } => Some(x),
+                _ => None,
+            })
+            .collect();
+        let [set, order] = [Call::BudgetSet, Call::VmOrder].map(|call| call as u64);
+        assert_eq!(
+            called,
+            [[set, 0, 0, 70], [order, 0, 2, 0], [order, 0, 1, 0]]
+        );
     }
 }
