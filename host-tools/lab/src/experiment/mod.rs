@@ -216,6 +216,19 @@ fn wanted(args: &ExperimentArgs, form: Form) -> Result<(PathBuf, Experiment)> {
     Ok((path, experiment))
 }
 
+/// Returns the files that determine an experiment's runs, except the hypervisor's and the model's own.
+///
+/// # Errors
+///
+/// If the experiment is not valid, or has none of the programs.
+pub fn files_of(args: &ExperimentArgs) -> Result<Vec<PathBuf>> {
+    let (path, experiment) = wanted(args, Form::of(args.quick))?;
+    let model = args.model.as_deref().map(installation::find);
+    let mut all = vec![path, experiment.system, model.unwrap_or(experiment.model)];
+    all.extend(experiment.programs.iter().flat_map(Program::files).cloned());
+    Ok(all)
+}
+
 /// Returns the error for programs of an experiment that has none.
 fn takes_none(name: &str) -> miette::Report {
     let takes = |name: &String| {

@@ -112,6 +112,11 @@ impl Program {
         ))
     }
 
+    /// Returns the user's files that the guest needs for it.
+    pub fn files(&self) -> &[PathBuf] {
+        self.own.as_ref().map_or(&[], |own| &own.files)
+    }
+
     /// Returns whether another one is the same program, with any arguments.
     pub fn has_file_of(&self, other: &Self) -> bool {
         let hash = |program: &Self| program.own.as_ref().map(|own| own.hash.clone());

@@ -6,7 +6,7 @@ use crate::boards::Boards;
 use crate::campaign::{self, CampaignArgs};
 use crate::captured::BoardRuns;
 use crate::events;
-use crate::experiment::shows::Form;
+use crate::experiment::spec::MOST_SAMPLES;
 use crate::experiment::{self, ExperimentArgs, Hardware};
 use crate::model::{self, ValidateArgs};
 use crate::tune::{self, KNOBS, Map, OBJECTIVES, TuneArgs};
@@ -42,6 +42,12 @@ pub enum Work {
         hardware: bool,
         /// That board, if not the experiment's own.
         board: Option<String>,
+        /// The user's own programs.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        program: Vec<String>,
+        /// How often everything is measured, if not as often as the file says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        samples: Option<u32>,
     },
     /// `campaign FILE`.
     Campaign {
@@ -130,6 +136,12 @@ pub struct Options {
     /// and at double
     #[arg(long)]
     pub sensitivity: bool,
+    /// Of an experiment: your own program in Linux, as in `experiment`. May be repeated
+    #[arg(long, value_name = "NAME[.SIZE][=PATH[@FUNCTION][,ARGUMENT…]]")]
+    pub program: Vec<String>,
+    /// Of an experiment: measure everything so often
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_SAMPLES as i64))]
+    pub samples: Option<u32>,
     /// Of a configuration: what is best, as in `tune` [default: throughput]
     #[arg(long = "for", value_name = "OBJECTIVE", value_parser = OBJECTIVES)]
     pub objective: Option<String>,
@@ -186,6 +198,8 @@ impl Options {
             (self.quick, "--quick"),
             (self.model.is_some(), "--model"),
             (self.sensitivity, "--sensitivity"),
+            (!self.program.is_empty(), "--program"),
+            (self.samples.is_some(), "--samples"),
             (self.objective.is_some(), "--for"),
             (!self.only.is_empty(), "--only"),
             (self.compare, "--compare"),
@@ -275,6 +289,8 @@ const fn options_of(kind: FileKind) -> Option<&'static [&'static str]> {
             "--quick",
             "--model",
             "--sensitivity",
+            "--program",
+            "--samples",
             "--board",
             "--machine",
         ]),
@@ -364,6 +380,8 @@ impl Work {
             quick,
             model,
             sensitivity,
+            program,
+            samples,
             objective,
             only,
             compare,
@@ -400,6 +418,8 @@ impl Work {
                     sensitivity,
                     hardware,
                     board,
+                    program,
+                    samples,
                 }
             }
             FileKind::Measurements => Self::Validate {
@@ -466,28 +486,12 @@ impl Work {
     ) -> Result<()> {
         let out = Some(place.to_path_buf());
         match self.clone() {
-            Self::Experiment {
-                name,
-                quick,
-                model,
-                sensitivity,
-                hardware,
-                board,
-            } => experiment::experiment_on(
-                boards,
-                &ExperimentArgs {
-                    hardware: hardware.then_some(Hardware { board }),
-                    name,
-                    out,
-                    json,
-                    quick,
-                    model,
-                    sensitivity,
-                    strict: false,
-                    program: vec![],
-                    samples: None,
-                },
-            ),
+            Self::Experiment { .. } => match self.experiment() {
+                Some(args) => {
+                    experiment::experiment_on(boards, &ExperimentArgs { out, json, ..args })
+                }
+                None => Ok(()),
+            },
             Self::Campaign {
                 file,
                 runs,
@@ -562,6 +566,35 @@ impl Work {
         }
     }
 
+    /// Returns the arguments of `experiment`, if that is the command.
+    fn experiment(&self) -> Option<ExperimentArgs> {
+        let Self::Experiment {
+            name,
+            quick,
+            model,
+            sensitivity,
+            hardware,
+            board,
+            program,
+            samples,
+        } = self.clone()
+        else {
+            return None;
+        };
+        Some(ExperimentArgs {
+            name,
+            out: None,
+            json: None,
+            quick,
+            model,
+            sensitivity,
+            strict: false,
+            program,
+            samples,
+            hardware: hardware.then_some(Hardware { board }),
+        })
+    }
+
     /// Returns the arguments of `events validate`, if that is the command.
     fn events(&self) -> Option<events::ValidateArgs> {
         let Self::Events {
@@ -628,17 +661,9 @@ impl Work {
     /// If the file is not valid, or hypervisor or model cannot be built.
     pub fn inputs(&self) -> Result<Vec<PathBuf>> {
         let mut all = match self {
-            Self::Experiment {
-                name, quick, model, ..
-            } => {
-                let path = experiment::file_of(name);
-                let read = experiment::spec::load(&path, Form::of(*quick))?;
-                vec![
-                    path,
-                    read.system,
-                    model.as_deref().map_or(read.model, installation::find),
-                ]
-            }
+            Self::Experiment { .. } => self
+                .experiment()
+                .map_or_else(|| Ok(vec![]), |args| experiment::files_of(&args))?,
             Self::Campaign { file, .. } => {
                 let path = installation::find(file);
                 let read = campaign::spec::load(&path)?;
@@ -709,6 +734,33 @@ mod tests {
             error.ends_with("demo.toml is none of what runs boards many times"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_experiment_has_programs_and_samples() {
+        let chosen = Options {
+            samples: Some(3),
+            program: vec!["own=/bin/own".to_owned()],
+            ..Options::default()
+        };
+        let work = Work::of("interf-linux", chosen.clone()).expect("an experiment has them");
+        let args = work.experiment().expect("it is one");
+        assert_eq!(
+            (args.samples, args.program),
+            (Some(3), vec!["own=/bin/own".to_owned()])
+        );
+        let points = shipped("models/zcu102-public.toml");
+        let error = Work::of(&points, chosen).expect_err("it has none");
+        assert!(error.to_string().starts_with("--program does not belong"));
+        // As in manifests of those that have none.
+        let plain = Work::of("c2is", Options::default()).expect("it is one");
+        let text = serde_json::to_string(&plain).expect("it can be written");
+        assert!(
+            !text.contains("program") && !text.contains("samples"),
+            "{text}"
+        );
+        let read: Work = serde_json::from_str(&text).expect("it can be read");
+        assert_eq!(read, plain);
     }
 
     #[test]
