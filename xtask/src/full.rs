@@ -9,6 +9,7 @@
 use crate::tally::Tally;
 use cloison_engine::files::{write_atomic, write_json};
 use cloison_engine::installation;
+use cloison_engine::setup::consent;
 use cloison_lab::experiment::shows::{self, Form};
 use cloison_lab::experiment::{file_of, sensitivity, spec};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -244,6 +245,8 @@ fn perform(name: &str, options: &[&str]) -> Result<Outcome> {
         .arg(&directory)
         .arg("--json")
         .arg(&figures)
+        // As other tests, it may fetch what its system needs.
+        .env(consent::VARIABLE, "yes")
         .status()
         .into_diagnostic()
         .wrap_err_with(|| miette!("cannot start experiment {name}"))?;
