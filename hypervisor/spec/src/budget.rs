@@ -110,20 +110,15 @@ impl Bucket {
         }
     }
 
-    /// Follows a call of which not everything is known. The vCPU may have set any budget for its life.
-    pub fn may_be_set(&mut self) {
-        self.own = None;
-        self.changed();
-    }
-
-    /// Likewise, another VM may have set any budget.
+    /// Follows a call of which not everything is known: another VM may have set any budget.
     pub fn may_be_set_by_other(&mut self) {
         self.given = self.quota.ceiling.0;
         self.changed();
     }
 
-    /// Follows a start of the vCPU: what it sets, it sets for one life.
-    pub fn restart(&mut self) {
+    /// What the vCPU has set holds no longer: it starts again, since it sets it for one life, or may
+    /// have set any other one.
+    pub fn release(&mut self) {
         self.own = None;
         self.changed();
     }
@@ -207,14 +202,14 @@ mod tests {
         let found = (1..200u64).find(|period| bucket.add(200, period * 10_000).is_err());
         assert!(found.is_some_and(|period| period < 40), "{found:?}");
         // It may be the configured one again.
-        bucket.may_be_set();
+        bucket.release();
         bucket.level = 0;
         assert!((201..400).all(|period| bucket.add(1008, period * 10_000).is_ok()));
         bucket.set(0, 92);
         let found = (400..600u64).find(|period| bucket.add(200, period * 10_000).is_err());
         assert!(found.is_some());
         // A life later, the budget is the configured one.
-        bucket.restart();
+        bucket.release();
         bucket.level = 0;
         assert!((601..800).all(|period| bucket.add(1008, period * 10_000).is_ok()));
     }

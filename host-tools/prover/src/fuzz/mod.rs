@@ -20,7 +20,7 @@ use cloison_abi::{Call, map, page, psci};
 use cloison_puppet::{ASK, LAST, OP_WORDS, Op};
 use generator::Generator;
 use generator::links::Device;
-use program::Input;
+use program::{Input, order};
 use state::Progress;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -434,18 +434,14 @@ impl Fuzzer {
     }
 }
 
-/// Returns an order to a VM: 1 starts it, 2 restarts it.
-fn order(vm: u64, change: u64) -> Op {
-    Op::Execute {
-        word: 0xd400_0002,
-        x: [u64::from(Call::VmOrder as u32), vm, change, 0],
-    }
-}
-
 /// Returns what a vCPU does that has nothing to replay: the keeper starts the others.
 fn revival(vm: u64) -> Vec<Op> {
     match vm {
-        0 => vec![Op::Delay(2000), order(1, 1), order(2, 1)],
+        0 => vec![
+            Op::Delay(2000),
+            order(1, Change::Start),
+            order(2, Change::Start),
+        ],
         _ => vec![Op::Delay(2000), Op::Start(1)],
     }
 }

@@ -1,6 +1,8 @@
-//! A program as text: one operation a line, comments after `#`.
+//! A program of a puppet: calls in it, and its text, one operation a line with comments after `#`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_abi::Call;
+use cloison_abi::reply::Change;
 use cloison_puppet::Op;
 use std::fmt::Write;
 
@@ -15,6 +17,22 @@ pub struct Input {
     pub typed: Vec<u8>,
     /// What it executes.
     pub ops: Vec<Op>,
+}
+
+/// HVC #0 (Arm ARM, C4.1.66, "Exception generation").
+const HVC: u32 = 0xd400_0002;
+
+/// Returns a call of the hypervisor.
+pub fn call(function: Call, [first, second, third]: [u64; 3]) -> Op {
+    Op::Execute {
+        word: HVC,
+        x: [function as u64, first, second, third],
+    }
+}
+
+/// Returns an order to a VM.
+pub fn order(vm: u64, change: Change) -> Op {
+    call(Call::VmOrder, [vm, change as u64, 0])
 }
 
 /// Writes inputs in the order in which they began.

@@ -1,6 +1,7 @@
 //! The system that is attacked, as far as the fuzzer must know it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::program::{call, order};
 use cloison_abi::reply::Change;
 use cloison_abi::{Call, map};
 use cloison_formats::guest_map::GuestMap;
@@ -9,8 +10,6 @@ use cloison_formats::image::{OnFault, System, UartKind};
 use cloison_formats::units::Events;
 use cloison_puppet::Op;
 
-/// HVC #0 (Arm ARM, C4.1.66, "Exception generation").
-const HVC: u32 = 0xd400_0002;
 /// Bits of an address in a page.
 const OFFSET: u64 = 0xfff;
 
@@ -74,18 +73,12 @@ impl Target {
     /// Returns what another VM does so that a VM certainly starts again: it may have so little budget
     /// that its restart, which it pays for, takes minutes.
     pub fn revive(&self, vm: usize) -> Vec<Op> {
-        let call = |function: Call, second: u64, third: u64| Op::Execute {
-            word: HVC,
-            x: [function as u64, vm as u64, second, third],
-        };
         let budgets = self.vms.get(vm).map_or(&[][..], |vm| &vm.budgets);
         let mut all: Vec<Op> = (0..)
             .zip(budgets)
-            .map(|(number, budget)| call(Call::BudgetSet, number, budget.0))
+            .map(|(number, budget)| call(Call::BudgetSet, [vm as u64, number, budget.0]))
             .collect();
-        all.extend(
-            [Change::Restart, Change::Start].map(|change| call(Call::VmOrder, change as u64, 0)),
-        );
+        all.extend([Change::Restart, Change::Start].map(|change| order(vm as u64, change)));
         all
     }
 

@@ -247,7 +247,7 @@ impl Calls {
         let may_be = |call: Call| access.bytes == 0 || is_call && value as u32 == call as u32;
         for (other, bucket) in buckets {
             if other == place && may_be(Call::QuotaSet) {
-                bucket.may_be_set();
+                bucket.release();
             }
             let regulates = self.system.vms[place.0].regulates >> other.0 & 1 == 1;
             if regulates && may_be(Call::BudgetSet) {

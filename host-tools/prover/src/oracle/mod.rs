@@ -218,8 +218,7 @@ impl Oracle {
         if let Some(access) = self.cores[at.core].page {
             let is_alone = self.system.vms[place.0].cores.len() == 1;
             let value = at.x(access.register);
-            let cores = self.cores.iter_mut();
-            let buckets = cores.filter_map(|core| core.place.zip(core.bucket.as_mut()));
+            let buckets = buckets(&mut self.cores);
             self.calls
                 .page_begins(place, (access, value), time, is_alone, buckets);
         }
@@ -232,8 +231,7 @@ impl Oracle {
         let time = now(at);
         if let Some(open) = open {
             let result = (at.x(0) as i64, at.x(1));
-            let cores = self.cores.iter_mut();
-            let buckets = cores.filter_map(|core| core.place.zip(core.bucket.as_mut()));
+            let buckets = buckets(&mut self.cores);
             self.calls.ends(place, open, result, time, buckets)?;
         }
         match page {
@@ -312,7 +310,7 @@ impl Oracle {
             self.links.restarts(vm);
         }
         if let Some(bucket) = &mut self.cores[at.core].bucket {
-            bucket.restart();
+            bucket.release();
         }
         let first = self
             .calls
@@ -340,6 +338,13 @@ impl Oracle {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the buckets of all cores that have one, with their places.
+fn buckets(cores: &mut [Core]) -> impl Iterator<Item = (Place, &mut Bucket)> {
+    cores
+        .iter_mut()
+        .filter_map(|core| core.place.zip(core.bucket.as_mut()))
 }
 
 /// Returns guest time in nanoseconds.
