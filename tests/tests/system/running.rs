@@ -6,7 +6,7 @@ use cloison_engine::linux::shell::{CommandResult, Shells};
 use cloison_engine::qemu::{Machine, Session};
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::ids::VmId;
-use cloison_tests::{Clock, Run, image, machine_of};
+use cloison_tests::{Clock, Run, image, machine_of, number};
 use miette::{Result, miette};
 use std::path::Path;
 use std::time::Duration;
@@ -137,6 +137,15 @@ impl Running {
             text,
             PATIENCE,
         )
+    }
+
+    /// Waits until a neighbor's memory has been checked to its last beat, and nothing was wrong.
+    #[track_caller]
+    pub fn await_intact(&mut self, vm: &str) -> Result<()> {
+        self.expect(vm, "heartbeat: done")?;
+        let rest = self.expect(vm, " ticks")?;
+        assert_eq!(number(&rest, "corrupt"), 0, "{rest}");
+        Ok(())
     }
 
     /// Waits until the bare-metal VM has printed that its next beats are correct.
