@@ -5,6 +5,7 @@
 use crate::rules::{Checked, Difference, Rule};
 use cloison_abi::virtio::{descriptor, offset, status};
 use cloison_formats::addr::{Ipa, PhysAddr};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Queues of a device: for what it receives (0), what it sends (1), and events (2).
@@ -40,7 +41,7 @@ struct Queue {
 }
 
 /// A buffer that a driver has offered to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Buffer {
     /// Its first byte.
     pub at: u64,
@@ -76,8 +77,9 @@ pub struct Device {
     selected: usize,
     setups: [Setup; QUEUES],
     used: Vec<Queue>,
-    /// What was offered to be written when the other end's core last left.
-    offered: Vec<Buffer>,
+    /// What was offered to be written, by queue, at any time that the other end's core left since it
+    /// last gave a chain back.
+    offered: BTreeSet<(usize, Buffer)>,
     /// What the driver has written is not known: nothing is judged until the device is reset.
     is_unknown: bool,
 }
@@ -165,7 +167,10 @@ impl Device {
         match effect {
             Effect::None => {}
             Effect::Reset => *self = Self::default(),
-            Effect::Left(number) => self.used.retain(|queue| queue.number != number),
+            Effect::Left(number) => {
+                self.used.retain(|queue| queue.number != number);
+                self.offered.retain(|(queue, _)| *queue != number);
+            }
         }
     }
 
@@ -181,23 +186,30 @@ impl Device {
             .any(|queue| queue.descriptors < at.0 + len && at.0 < end(queue))
     }
 
-    /// The other end's core leaves. Of a chain that it has taken, it continues later with what it has
-    /// read, whatever the driver does to its descriptors meanwhile.
+    /// The other end's core leaves. Of a chain that it has taken, it continues in any later visit
+    /// with what it has read, whatever the driver does to its descriptors meanwhile.
     pub fn pause(&mut self, memory: &impl Memory) {
-        let all = self
-            .receiving()
-            .flat_map(|queue| (0..queue.size).filter_map(|number| queue.buffer(memory, number)));
-        self.offered = all.collect();
+        for queue in self.used.iter().filter(|queue| queue.number != SENDER) {
+            let all = (0..queue.size).filter_map(|number| queue.buffer(memory, number));
+            self.offered
+                .extend(all.map(|buffer| (queue.number, buffer)));
+        }
+    }
+
+    /// Follows a store of the other end's core: the index of a ring of used buffers gives a chain
+    /// back (2.7.8), and what is stored after it is for one that is taken later.
+    pub fn give(&mut self, at: Ipa, len: u64) {
+        let mut all = self.used.iter();
+        let gives = |queue: &&Queue| len == 2 && at.0 == queue.device + 2;
+        if let Some(Queue { number, .. }) = all.find(gives) {
+            self.offered.retain(|(queue, _)| queue != number);
+        }
     }
 
     /// Returns whether bytes were offered to be written then.
     pub fn was_offered(&self, at: Ipa, len: u64) -> bool {
-        self.offered.iter().any(|buffer| buffer.has(at, len))
-    }
-
-    /// Returns whether bytes are of a ring of used buffers: a store there gives a chain back.
-    pub fn is_used(&self, at: Ipa, len: u64) -> bool {
-        self.receiving().any(|queue| queue.ring().has(at, len))
+        let mut all = self.offered.iter();
+        all.any(|(_, buffer)| buffer.has(at, len))
     }
 
     /// Returns where the other end's core may store bytes at an address: a ring of used buffers, or
@@ -340,7 +352,6 @@ mod tests {
     fn stores_are_for_used_rings_and_buffers_that_may_be_written() {
         let (device, memory) = started();
         let may = |at, len| device.place(&memory, Ipa(at), len).is_some();
-        assert!(device.is_used(Ipa(0x2002), 2) && !device.is_used(Ipa(BUFFER), 2));
         assert!(may(BUFFER, 64) && may(BUFFER + 63, 1) && may(0x2002, 2) && may(0x2000 + 28, 8));
         for (at, len) in [
             (BUFFER + 63, 2),
@@ -377,8 +388,20 @@ mod tests {
         describe(&mut memory, 0, (BUFFER + 256, 64), descriptor::WRITE);
         assert_eq!(device.place(&memory, Ipa(BUFFER), 64), None);
         assert!(device.was_offered(Ipa(BUFFER), 64) && !device.was_offered(Ipa(BUFFER + 64), 1));
-        device.done(Effect::Reset);
+        // However often the core has come and gone since.
+        device.pause(&memory);
+        assert!(device.was_offered(Ipa(BUFFER), 64) && device.was_offered(Ipa(BUFFER + 256), 64));
+        let mut left = device.clone();
+        left.done(Effect::Left(0));
+        assert!(!left.was_offered(Ipa(BUFFER), 64));
+        // Until the chain is given back.
+        device.give(Ipa(0x2000 + 4), 8);
+        device.give(Ipa(0x2000), 2);
+        assert!(device.was_offered(Ipa(BUFFER), 64));
+        device.give(Ipa(0x2000 + 2), 2);
         assert!(!device.was_offered(Ipa(BUFFER), 64));
+        device.pause(&memory);
+        assert!(!device.was_offered(Ipa(BUFFER), 64) && device.was_offered(Ipa(BUFFER + 256), 64));
     }
 
     #[test]

@@ -26,8 +26,6 @@ struct Visit {
     since: Vec<u64>,
     /// Where it last stored to another VM.
     last: Option<(usize, Buffer)>,
-    /// It has given a chain back, so that what it stores now is for one that it has taken itself.
-    gave: bool,
     /// It has stored to descriptors, after which nothing is known of them.
     is_spoiled: bool,
     /// The IPAs of its stores to a VM with which its own has a link of sockets.
@@ -95,7 +93,6 @@ impl Links {
         visit.access = None;
         visit.since.copy_from_slice(&self.changes);
         visit.last = None;
-        visit.gave = false;
         visit.is_spoiled = false;
         visit.packets.clear();
         let vm = VmId(place.0 as u8);
@@ -169,10 +166,27 @@ impl Links {
         store: Store,
         tables: &Tables,
     ) -> Result<(), Difference> {
-        let frame = PhysAddr(store.address);
-        let Some((owner, ipa)) = tables.place(frame) else {
+        let Some((owner, ipa)) = tables.place(PhysAddr(store.address)) else {
             return Ok(());
         };
+        let checked = self.check(at, vm, store, (owner, ipa), tables);
+        for (number, spec, end) in self.system.links_of(VmId(vm as u8)) {
+            if spec.ends[1 - end].vm.index() == owner {
+                self.devices[number][1 - end].give(ipa, store.bytes);
+            }
+        }
+        checked
+    }
+
+    /// Checks a store at an address of a VM.
+    fn check(
+        &mut self,
+        at: &Moment<'_>,
+        vm: usize,
+        store: Store,
+        (owner, ipa): (usize, Ipa),
+        tables: &Tables,
+    ) -> Result<(), Difference> {
         let visit = &mut self.visits[at.core];
         self.changes[owner] += 1;
         visit.since[owner] += 1;
@@ -207,13 +221,11 @@ impl Links {
             let place = devices.find_map(|device| device.place(&memory, ipa, store.bytes));
             visit.last = place.map(|place| (owner, place));
             // Of a chain that an earlier visit has taken.
-            let was_offered =
-                || !visit.gave && ends().any(|(_, device)| device.was_offered(ipa, store.bytes));
+            let was_offered = || ends().any(|(_, device)| device.was_offered(ipa, store.bytes));
             if place.is_none() && is_sure(visit) && !was_offered() {
-                return Err(link::stray(vm, owner, ipa, frame));
+                return Err(link::stray(vm, owner, ipa, PhysAddr(store.address)));
             }
         }
-        visit.gave |= ends().any(|(_, device)| device.is_used(ipa, store.bytes));
         visit.is_spoiled |= ends().any(|(_, device)| device.is_descriptor(ipa, store.bytes));
         if !is_of_sockets || store.bytes != 2 || !is_sure(visit) {
             return Ok(());
