@@ -27,6 +27,17 @@ pub struct Location {
     pub is_named: bool,
 }
 
+/// A function at an instruction, of those that are inlined into each other there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The function, if it is known.
+    pub function: Option<String>,
+    /// The file of its line, if that is known.
+    pub file: Option<Rc<str>>,
+    /// Its line, or 0.
+    pub line: u32,
+}
+
 /// The names of a program's code.
 pub struct Symbols {
     /// Name of the program.
@@ -211,33 +222,30 @@ impl Symbols {
     /// Returns the file in which the function of an instruction begins.
     pub fn file_of(&self, address: u64) -> Option<Rc<str>> {
         let (start, _) = self.function(self.linked(address))?;
-        let lines = self.lines.as_ref()?;
-        let mut frames = lines.find_frames(*start).skip_all_loads().ok()?;
         // The outermost of the functions that are inlined there.
-        let mut file = None;
-        while let Ok(Some(frame)) = frames.next() {
-            let location = frame.location.and_then(|location| location.file);
-            file = location.map(|file| self.source(file));
-        }
-        file
+        self.frames(*start).pop()?.file
     }
 
     /// Returns the functions that are inlined at an address, innermost first, and the one that holds
     /// them; none without lines.
-    pub fn inlined(&self, address: u64) -> Vec<String> {
+    pub fn frames(&self, address: u64) -> Vec<Frame> {
         let lines = self.lines.as_ref();
         let found = lines.map(|lines| lines.find_frames(self.linked(address)).skip_all_loads());
         let Some(Ok(mut frames)) = found else {
             return Vec::new();
         };
-        let mut names = Vec::new();
+        let mut all = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
-            let name = frame.function.as_ref();
-            if let Some(Ok(name)) = name.map(|name| name.raw_name()) {
-                names.push(plain(&name));
-            }
+            let name = frame.function.as_ref().map(|name| name.raw_name());
+            let place = frame.location;
+            let file = place.as_ref().and_then(|place| place.file);
+            all.push(Frame {
+                function: name.and_then(|name| Some(plain(&name.ok()?))),
+                file: file.map(|file| self.source(file)),
+                line: place.and_then(|place| place.line).unwrap_or(0),
+            });
         }
-        names
+        all
     }
 
     fn is_code(&self, address: u64) -> bool {

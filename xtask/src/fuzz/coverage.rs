@@ -2,13 +2,14 @@
 //! not, with the reasons of `tests/fuzz/unreached.toml`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_engine::cargo::SOURCES;
 use cloison_engine::installation;
-use cloison_profiler::symbols::Symbols;
+use cloison_profiler::symbols::{Frame, Symbols};
 use cloison_prover::fuzz::state::{BlockHits, COVERAGE};
 use cloison_prover::ways::Reach;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -34,11 +35,16 @@ struct Reason {
     why: String,
 }
 
+/// A line of the hypervisor's source: the file, from the checkout, and the number.
+type Line = (String, u32);
+
 /// A block with what holds it.
 struct Place<'a> {
     function: String,
     /// The functions that are inlined there, and the one above.
     inlined: Vec<String>,
+    /// The line that it is of, or that uses the library that it is of.
+    line: Option<Line>,
     block: &'a BlockHits,
 }
 
@@ -65,6 +71,18 @@ pub struct Counts {
     pub excused: usize,
     /// Not reached, without one.
     pub missed: usize,
+    /// Lines of the source with a block that was reached: the compiler copies a function to where it
+    /// is called, and each copy has blocks of its own.
+    pub lines: usize,
+    /// Lines whose blocks were all missed.
+    pub missed_lines: usize,
+}
+
+impl Counts {
+    /// Returns the percentage of some that are reached, with so many missed.
+    fn percent(reached: usize, missed: usize) -> f64 {
+        100.0 * reached as f64 / (reached + missed).max(1) as f64
+    }
 }
 
 /// Writes the files for viewers and the list, and prints the counts.
@@ -92,13 +110,14 @@ pub fn write(directory: &Path, elf: &Path) -> Result<Counts> {
     let reasons: Reasons = toml::from_str(&reasons).into_diagnostic()?;
     let named: Vec<Place<'_>> = blocks
         .iter()
-        .map(|block| Place {
-            function: symbols.at(block.start).function,
-            inlined: match block.hits {
-                0 => symbols.inlined(block.start),
-                _ => Vec::new(),
-            },
-            block,
+        .map(|block| {
+            let frames = symbols.frames(block.start);
+            Place {
+                function: symbols.at(block.start).function,
+                line: frames.iter().find_map(line_of),
+                inlined: frames.into_iter().filter_map(|one| one.function).collect(),
+                block,
+            }
         })
         .collect();
     let (counts, list) = judge(&named, &reasons.reason);
@@ -107,17 +126,30 @@ pub fn write(directory: &Path, elf: &Path) -> Result<Counts> {
         reached,
         excused,
         missed,
+        lines,
+        missed_lines,
     } = counts;
     println!(
         "blocks of EL2: {reached} reached by guests, {missed} not, {excused} out of reach for a \
          reason: {:.1} % of those in reach",
-        100.0 * reached as f64 / (reached + missed).max(1) as f64
+        Counts::percent(reached, missed)
+    );
+    println!(
+        "lines of its source in reach: {lines} reached, {missed_lines} in no copy of them: {:.1} %",
+        Counts::percent(lines, missed_lines)
     );
     println!(
         "{}/coverage.info (lcov), coverage.drcov, unreached.txt",
         directory.display()
     );
     Ok(counts)
+}
+
+/// Returns the line of a frame, if it is of the hypervisor's source.
+fn line_of(frame: &Frame) -> Option<Line> {
+    let file = frame.file.as_ref()?.strip_prefix(SOURCES)?;
+    let file = file.strip_prefix('/')?.to_owned();
+    (frame.line > 0).then_some((file, frame.line))
 }
 
 /// Returns why guests cannot reach a block, by the code alone. What ran all the same was no guest's
@@ -138,9 +170,13 @@ fn judge(blocks: &[Place<'_>], reasons: &[Reason]) -> (Counts, String) {
     let mut counts = Counts::default();
     let mut missed: BTreeMap<&str, usize> = BTreeMap::new();
     let mut excused: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut seen, mut unseen) = (BTreeSet::new(), BTreeSet::new());
     for place in blocks {
         let Place {
-            function, block, ..
+            function,
+            line,
+            block,
+            ..
         } = place;
         let reason = reasons.iter().find(|reason| reason.is_of(place));
         let computed = why(block);
@@ -151,11 +187,19 @@ fn judge(blocks: &[Place<'_>], reasons: &[Reason]) -> (Counts, String) {
             *excused.entry(why).or_default() += 1;
         } else if block.hits > 0 {
             counts.reached += 1;
+            seen.extend(line);
         } else {
             counts.missed += 1;
             *missed.entry(function).or_default() += 1;
+            unseen.extend(line);
         }
     }
+    let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (file, line) in unseen.difference(&seen) {
+        lines.entry(file).or_default().push(line.to_string());
+        counts.missed_lines += 1;
+    }
+    counts.lines = seen.len();
     let mut list = String::new();
     let mut sorted: Vec<_> = missed.into_iter().collect();
     sorted.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
@@ -165,6 +209,9 @@ fn judge(blocks: &[Place<'_>], reasons: &[Reason]) -> (Counts, String) {
     }
     for (why, count) in excused {
         let _ = writeln!(list, "{count:6} out of reach: {why}");
+    }
+    for (file, numbers) in lines {
+        let _ = writeln!(list, "{file}, lines: {}", numbers.join(", "));
     }
     (counts, list)
 }
@@ -243,9 +290,13 @@ mod tests {
             .map(|(name, block)| Place {
                 function: name.to_owned(),
                 inlined: Vec::new(),
+                line: None,
                 block,
             })
             .collect();
+        for (at, line) in [(0, 4), (1, 4), (2, 5), (3, 6), (7, 7)] {
+            named[at].line = Some(("a.rs".into(), line));
+        }
         named[3].inlined = vec!["<c::Boot as Encode>::encode".into(), "b::x".into()];
         let reasons = [Reason {
             functions: vec!["boot::".into()],
@@ -257,8 +308,15 @@ mod tests {
             reached: 2,
             excused: 5,
             missed: 1,
+            // The one that was missed is reached in another block.
+            lines: 2,
+            missed_lines: 0,
         };
         assert_eq!(counts, wanted);
+        named[1].line = Some(("a.rs".into(), 9));
+        let (counts, lines) = judge(&named, &reasons);
+        assert_eq!((counts.lines, counts.missed_lines), (2, 1));
+        assert!(lines.ends_with("a.rs, lines: 9\n"), "{lines}");
         for line in [
             "1 a::run",
             "2 out of reach: before guests",
