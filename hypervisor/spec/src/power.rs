@@ -88,8 +88,10 @@ struct State {
     wanted: Vec<Wanted>,
     /// Reasons to start that were not used yet.
     reasons: u32,
-    /// The VM starts without being asked: a campaign's next run, or the console's orders.
+    /// The VM starts without being asked: a campaign's next run.
     at_will: bool,
+    /// The console's orders start and stop it, which nothing tells the observer.
+    by_console: bool,
     /// When nothing of the VM may execute any more.
     silent: Option<u64>,
     /// It has ended, by itself or by an order, and has not started since.
@@ -118,7 +120,8 @@ impl Power {
             on: vec![false; vm.cores.len()],
             wanted: Vec::new(),
             reasons: 1,
-            at_will: vm.campaign.is_some() || system.console_manages >> number & 1 == 1,
+            at_will: vm.campaign.is_some(),
+            by_console: system.console_manages >> number & 1 == 1,
             silent: None,
             has_ended: false,
             due: None,
@@ -217,11 +220,11 @@ impl Power {
                 self.vms[target].silent = Some(now + BOUND_NS);
                 self.vms[target].has_ended = true;
             }
-            // One that runs may end by itself meanwhile.
+            // One that runs may end by itself meanwhile, and the console may stop one again.
             Effect::Start(target) if is_done && target < self.vms.len() => {
                 let due = now.saturating_add(BOUND_NS + rebirth(target));
                 let state = &mut self.vms[target];
-                if state.has_ended && state.due.is_none() {
+                if state.has_ended && !state.by_console && state.due.is_none() {
                     state.due = Some(due);
                 }
             }
@@ -343,7 +346,7 @@ impl Power {
                 arguments: [Some(context), Some(0), Some(0), Some(0)],
             });
         }
-        if vcpu == 0 && (state.reasons > 0 || state.at_will) {
+        if vcpu == 0 && (state.reasons > 0 || state.at_will || state.by_console) {
             state.reasons = state.reasons.saturating_sub(1);
             // The VM's former life is over: its other vCPUs are off until they are asked for again.
             state.on.fill(false);
@@ -573,6 +576,12 @@ mod tests {
         assert_eq!(other.check_due(u64::MAX), Ok(()));
         // An order to stop it may have come first.
         power.call(0, 0, order(0), 2000);
+        assert_eq!(power.check_due(u64::MAX), Ok(()));
+        // Or the console's, which is not seen.
+        system.console_manages = 1 << 1;
+        let mut power = Power::of(&system);
+        power.call(1, 0, request(psci::SYSTEM_OFF, [0; 3]), 10);
+        accepted(&mut power, 2, 1000);
         assert_eq!(power.check_due(u64::MAX), Ok(()));
     }
 

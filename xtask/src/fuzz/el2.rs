@@ -124,9 +124,14 @@ fn conclude(directory: &Path, systems: &Systems, outcome: &Outcome) -> Result<Ex
         for line in text.lines().take_while(|line| line.starts_with('#')) {
             println!("{line}");
         }
+        let console = directory.join("console.txt");
+        std::fs::write(&console, &outcome.console)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", console.display()))?;
         println!(
-            "system image {}; the console's last lines:",
-            systems.checksum(&found)
+            "system image {}; the last lines of {}:",
+            systems.checksum(&found),
+            console.display()
         );
         println!("{}", tail(&outcome.console));
         println!(

@@ -42,6 +42,8 @@ const ENDED: u64 = 4000;
 const ORDERS: u32 = 50;
 /// Exits of all cores without a question of the keeper until it is lost: nobody restarts it.
 const LOST: u64 = 200_000;
+/// The vector of a guest's call (Arm ARM, D1.3.1).
+const SYNCHRONOUS: u16 = 0x400;
 /// Blocks of EL2 without a question of any VM until the machine boots again: guests that have lowered
 /// their own budgets to almost nothing wait for period after period.
 const SLOW: u64 = 1_000_000;
@@ -300,6 +302,17 @@ impl Fuzzer {
         })
     }
 
+    /// Returns whether a vCPU of the keeper is about to end, by a call of its own. No program makes
+    /// one, but what is left of a program may have the puppet end, by its handler of panics.
+    fn is_keepers_end(&self, at: &Moment<'_>) -> bool {
+        /// Classes of HVC and SMC (Arm ARM, D24.2.40, ESR_EL2.EC).
+        const CALLS: [u64; 2] = [0x16, 0x17];
+        let is_keeper = self.silence[at.core].is_some_and(|(vm, _)| vm == 0);
+        is_keeper
+            && [psci::CPU_OFF, psci::SYSTEM_OFF].contains(&(at.x(0) as u32))
+            && CALLS.contains(&(at.names.read("ESR_EL2") >> 26 & 0x3f))
+    }
+
     /// Counts an exit of a core whose vCPU may not ask any more.
     fn listen(&mut self, core: usize, vector: u16) {
         if let Some((vm, exits)) = &mut self.silence[core] {
@@ -539,6 +552,10 @@ impl Instrument for Fuzzer {
             self.progress.exits += 1;
             self.coverage.enter(at.core);
             self.listen(at.core, vector);
+            // Without a keeper, nobody starts the others: the machine boots again.
+            if vector == SYNCHRONOUS && self.is_keepers_end(at) {
+                self.end();
+            }
             self.limit();
         }
     }

@@ -37,7 +37,28 @@ impl Device {
             x: [value, self.page() + u64::from(at), 0, 0],
         }
     }
+
+    /// Loads a word from a register.
+    fn read(self, at: u16) -> Op {
+        Op::Execute {
+            word: named("ldr.w0.x1"),
+            x: [0, self.page() + u64::from(at), 0, 0],
+        }
+    }
 }
+
+/// What drivers read.
+const READ: [u16; 9] = [
+    offset::MAGIC,
+    offset::VERSION,
+    offset::DEVICE_ID,
+    offset::DEVICE_FEATURES,
+    offset::QUEUE_SIZE_MAX,
+    offset::INTERRUPT_STATUS,
+    offset::STATUS,
+    offset::GENERATION,
+    offset::CONFIGURATION,
+];
 
 /// Stores eight bytes to memory.
 fn memory(at: u64, value: u64) -> Op {
@@ -59,7 +80,12 @@ impl Generator {
                 ops.push(op);
             }
             1 => self.start_driver(device, ops),
-            2..6 => {
+            2 => {
+                let number = self.value();
+                ops.push(device.register(offset::DEVICE_FEATURES_SELECT, number));
+                ops.extend((0..3).map(|_| device.read(self.pick(&READ))));
+            }
+            3..6 => {
                 let queue = self.pick(&[0, 1, 1, 2]);
                 self.offer(device, queue, 0, ops);
             }
