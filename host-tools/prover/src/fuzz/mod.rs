@@ -343,7 +343,7 @@ impl Fuzzer {
         };
         (puppet.asked, puppet.orders) = (self.progress.exits, 0);
         self.silence[at.core] = Some((vm as usize, 0));
-        let input = self.input(vm, vcpu);
+        let mut input = self.input(vm, vcpu);
         if input.ops.is_empty() {
             return;
         }
@@ -353,10 +353,11 @@ impl Fuzzer {
         words.extend(ops.flat_map(|op| self.target.op(vm, *op).encode()));
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         write(at, to, &bytes);
-        if let Some((uart, core)) = self.target.console
-            && core.index() != at.core
-        {
-            type_on(uart, at, &input.typed);
+        // The core that takes the console's interrupt types nothing: the input says so.
+        let console = self.target.console;
+        match console.filter(|(_, core)| core.index() != at.core) {
+            Some((uart, _)) => type_on(uart, at, &input.typed),
+            None => input.typed.clear(),
         }
         let mut recent = self.watch.recent();
         if recent.len() == KEPT {
@@ -549,6 +550,7 @@ impl Instrument for Fuzzer {
     fn enters(&mut self, at: &Moment<'_>, vector: u16) {
         self.visit[at.core] = 0;
         if vector >= 0x400 {
+            self.watch.comes(at.core);
             self.progress.exits += 1;
             self.coverage.enter(at.core);
             self.listen(at.core, vector);
@@ -558,6 +560,10 @@ impl Instrument for Fuzzer {
             }
             self.limit();
         }
+    }
+
+    fn leaves(&mut self, at: &Moment<'_>) {
+        self.watch.returns(at.core);
     }
 
     fn block(&mut self, at: &Moment<'_>, block: usize) {

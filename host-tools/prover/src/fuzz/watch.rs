@@ -1,9 +1,9 @@
 //! Notices that EL2 executes nothing any more: then nothing calls the plugin either.
 //!
-//! A guest may be the reason. Its exception vector may fault at its first instruction, if another
-//! VM has written over it by a link. QEMU counts guest time by instructions, so that none passes
-//! then, and the guest's turn never ends, nor does a timer return its core to EL2. The other cores
-//! get their turns from here: what follows depends on the host. If they all wait, the machine boots
+//! A guest may be the reason. Its exception vector may fault at its first instruction, or be where
+//! nothing is. QEMU counts guest time by instructions, so that none passes then, and the guest's turn
+//! never ends, nor does a timer return its core to EL2, as it would on a board. The other cores get
+//! their turns from here: what follows depends on the host. If they all wait, the machine boots
 //! again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -44,8 +44,21 @@ pub(super) struct Watch {
     /// The plugin itself is what takes long.
     is_busy: AtomicBool,
     cores: [SharedCpu; MAX_CORES],
+    /// The cores, a bit each, that EL2 has returned to their guests.
+    in_guests: AtomicU64,
     /// The last inputs, in the order in which they began.
     recent: Mutex<VecDeque<Input>>,
+}
+
+/// What stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standstill {
+    /// All cores wait.
+    Waits,
+    /// A core executes instructions, but none of EL2.
+    Returns,
+    /// A core is busy without executing anything: it takes exceptions.
+    Loops,
 }
 
 /// Whether the machine is stuck, as seen now and then.
@@ -55,23 +68,31 @@ struct Pulse {
     /// When it was first seen there, and last.
     since: Instant,
     seen: Instant,
-    /// The processor's time when it was first seen there.
+    /// The processor's time when it was first seen there, and the guest's.
     used: Duration,
+    time: i64,
 }
 
 impl Pulse {
-    /// Looks again. Returns whether nothing has been executed for long.
-    fn look(&mut self, blocks: u64, now: Instant, used: Duration) -> bool {
+    /// Looks again, at a time of the guest. Returns how EL2 stands still, if it has for long.
+    fn look(&mut self, blocks: u64, now: Instant, used: Duration, time: i64) -> Option<Standstill> {
         let was_stopped = now.duration_since(self.seen) >= STOPPED;
         if blocks == 0 || blocks != self.blocks || was_stopped {
             self.blocks = blocks;
             self.since = now;
             self.used = used;
+            self.time = time;
         }
         self.seen = now;
         let stands = now.duration_since(self.since);
         let used = used.saturating_sub(self.used);
-        stands >= STARVED || stands >= STUCK && (used < IDLE || used >= BUSY)
+        let is_stuck = stands >= STARVED || stands >= STUCK && (used < IDLE || used >= BUSY);
+        let how = match used < IDLE {
+            true => Standstill::Waits,
+            false if time == self.time => Standstill::Loops,
+            false => Standstill::Returns,
+        };
+        is_stuck.then_some(how)
     }
 }
 
@@ -107,44 +128,57 @@ impl Watch {
             blocks: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
             cores: [const { SharedCpu::unknown() }; MAX_CORES],
+            in_guests: AtomicU64::new(0),
             recent: Mutex::default(),
         });
         let watched = watch.clone();
         thread::spawn(move || {
-            let mut pulse = Pulse {
-                blocks: 0,
-                since: Instant::now(),
-                seen: Instant::now(),
-                used: Duration::ZERO,
+            let how = watched.wait();
+            let in_guests = watched.in_guests.load(Relaxed);
+            let what = match how {
+                Standstill::Waits => "all cores wait",
+                Standstill::Returns => "no exception returns a core to it",
+                // Only QEMU's time stands still with the guest.
+                Standstill::Loops if in_guests != 0 => std::process::exit(0),
+                Standstill::Loops => "it takes exceptions without end",
             };
-            let mut guest = Loop::default();
-            while !pulse.look(
-                watched.blocks.load(Relaxed),
-                Instant::now(),
-                processor::used(),
-            ) {
-                thread::sleep(LOOK);
-                let Some(internals) = internals() else {
-                    continue;
-                };
-                let (blocks, is_busy) = (&watched.blocks, &watched.is_busy);
-                let loops = guest.look(blocks.load(Relaxed), internals.clock(), processor::used());
-                if loops && !is_busy.load(Relaxed) {
-                    for core in &watched.cores {
-                        internals.end_turn(core);
-                    }
-                }
-            }
             let finding = Finding {
                 rule: "stuck".to_owned(),
-                what: "EL2 executes nothing: all cores wait, or one takes exceptions without end"
-                    .to_owned(),
+                what: format!("EL2 executes nothing: {what}"),
                 core: 0,
             };
             state::reproducer(&directory, &finding, (&system, seed), &*watched.recent());
             finding.end_run()
         });
         watch
+    }
+
+    /// Waits until EL2 stands still. Gives other cores their turns if a guest keeps its own.
+    fn wait(&self) -> Standstill {
+        let mut pulse = Pulse {
+            blocks: 0,
+            since: Instant::now(),
+            seen: Instant::now(),
+            used: Duration::ZERO,
+            time: 0,
+        };
+        let mut guest = Loop::default();
+        loop {
+            thread::sleep(LOOK);
+            let Some(internals) = internals() else {
+                continue;
+            };
+            let (blocks, time) = (self.blocks.load(Relaxed), internals.clock());
+            let used = processor::used();
+            if let Some(how) = pulse.look(blocks, Instant::now(), used, time) {
+                return how;
+            }
+            if guest.look(blocks, time, used) && !self.is_busy.load(Relaxed) {
+                for core in &self.cores {
+                    internals.end_turn(core);
+                }
+            }
+        }
     }
 
     /// EL2 has begun a block. All cores have one thread, so that no other one counts meanwhile.
@@ -155,6 +189,18 @@ impl Watch {
     /// A core is known.
     pub fn learn(&self, core: usize, cpu: Cpu) {
         self.cores[core].learn(cpu);
+    }
+
+    /// A core comes from its guest.
+    pub fn comes(&self, core: usize) {
+        let others = self.in_guests.load(Relaxed) & !(1 << core);
+        self.in_guests.store(others, Relaxed);
+    }
+
+    /// A core is about to return to its guest.
+    pub fn returns(&self, core: usize) {
+        let others = self.in_guests.load(Relaxed);
+        self.in_guests.store(others | 1 << core, Relaxed);
     }
 
     /// The plugin itself takes long, or no longer.
@@ -181,11 +227,12 @@ mod tests {
                 since: now,
                 seen: now,
                 used: Duration::ZERO,
+                time: 5,
             };
             let mut found = seconds.filter(|&second| {
                 let time = now + Duration::from_secs(second);
                 let used = Duration::from_millis(second * used_in_one);
-                pulse.look(blocks(second), time, used)
+                pulse.look(blocks(second), time, used, 5).is_some()
             });
             found.next()
         };
@@ -209,13 +256,33 @@ mod tests {
             since: now,
             seen: now,
             used: Duration::ZERO,
+            time: 5,
         };
         let mut look = |seconds| {
             let time = now + Duration::from_secs(seconds);
-            pulse.look(7, time, Duration::ZERO)
+            pulse.look(7, time, Duration::ZERO, 5).is_some()
         };
         assert!((0..20).all(|second| !look(second)));
         assert!(!look(300) && !look(304));
+    }
+
+    #[test]
+    fn a_standstill_has_a_kind() {
+        let now = Instant::now();
+        let kind = |used, time| {
+            let mut pulse = Pulse {
+                blocks: 7,
+                since: now,
+                seen: now + STUCK,
+                used: Duration::ZERO,
+                time: 5,
+            };
+            pulse.look(7, now + STUCK, Duration::from_secs(used), time)
+        };
+        assert_eq!(kind(0, 9), Some(Standstill::Waits));
+        assert_eq!(kind(15, 9), Some(Standstill::Returns));
+        assert_eq!(kind(15, 5), Some(Standstill::Loops));
+        assert_eq!(kind(1, 5), None);
     }
 
     #[test]
