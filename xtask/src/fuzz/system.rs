@@ -17,10 +17,11 @@ const CNTFRQ: u64 = 1_000_000_000;
 /// The oracle's report, in the directory of what is found.
 const DIFFERENCE: &str = "difference.json";
 
-/// Seconds of one boot, unless the search is short: the systems of a board have turns.
-const TURN: u64 = 60;
-/// Turns that each system has in a short search.
-const TURNS: u64 = 4;
+/// Guest exits of a boot in the first round: the systems of a board have turns. Not seconds, so that
+/// a search with the same seed does the same again.
+const TURN: u64 = 50_000;
+/// Rounds in which turns become twice as long each: about a minute in the end.
+const LONGER: u32 = 5;
 
 /// The systems of a board, with puppets, that are ready to boot.
 pub struct Systems {
@@ -119,15 +120,21 @@ impl Systems {
         forget(run.directory)?;
         let started = Instant::now();
         let mut boot = run.clone();
-        let turn = run.seconds / (TURNS * self.all.len() as u64);
-        // The first system has most of what there is, and two of three turns.
-        for system in self.all.iter().take(1).chain(&self.all).cycle() {
-            let left = run.seconds.saturating_sub(started.elapsed().as_secs());
-            boot.seconds = left.min(turn.clamp(1, TURN));
+        let mut done = 0;
+        // The first system has most of what there is, and two turns of a round.
+        let round = self.all.iter().take(1).chain(&self.all);
+        let turns = round.clone().count() as u32;
+        for (number, system) in (0..).zip(round.cycle()) {
+            let turn = done + (TURN << (number / turns).min(LONGER));
+            boot.exits = match run.exits {
+                0 => turn,
+                exits => turn.min(exits),
+            };
+            boot.seconds = run.seconds.saturating_sub(started.elapsed().as_secs());
             let outcome = system.boot(&boot, &watch)?;
-            let done = progress(run.directory).unwrap_or_default();
-            let left = run.seconds.saturating_sub(started.elapsed().as_secs());
-            let is_enough = left == 0 || run.exits > 0 && done.exits >= run.exits;
+            done = progress(run.directory).unwrap_or_default().exits;
+            let is_over = started.elapsed().as_secs() >= run.seconds;
+            let is_enough = is_over || run.exits > 0 && done >= run.exits;
             if is_enough || run.directory.join(FINDING).exists() || !outcome.exit.is_clean() {
                 return Ok(outcome);
             }

@@ -131,6 +131,8 @@ pub struct Fuzzer {
     fatal: Vec<(usize, &'static str)>,
     /// The blocks by which EL2's heap changes.
     heap: Vec<usize>,
+    /// What the keeper's core does that has not asked for long.
+    keeper: Option<String>,
     /// The failure that EL2 is about to report, and the blocks that are left for that.
     failing: Option<(String, u64)>,
     found: Option<Finding>,
@@ -193,6 +195,7 @@ impl Fuzzer {
             turn: 1000,
             fatal,
             heap,
+            keeper: None,
             failing: None,
             found: None,
             is_reported: false,
@@ -311,6 +314,19 @@ impl Fuzzer {
         is_keeper
             && [psci::CPU_OFF, psci::SYSTEM_OFF].contains(&(at.x(0) as u32))
             && CALLS.contains(&(at.names.read("ESR_EL2") >> 26 & 0x3f))
+    }
+
+    /// Notes what the keeper does when it has not asked for long, to be reported with it.
+    fn note_the_keeper(&mut self, at: &Moment<'_>, vector: u16) {
+        let is_late = self.progress.exits > self.puppets[0].asked + LOST / 2;
+        let is_keeper = self.silence[at.core].is_some_and(|(vm, _)| vm == 0);
+        if is_late && is_keeper {
+            let [from, why, state] =
+                ["ELR_EL2", "ESR_EL2", "SPSR_EL2"].map(|name| at.names.read(name));
+            self.keeper = Some(format!(
+                ": its core comes by vector {vector:#x} from {from:#x}, ESR {why:#x}, SPSR {state:#x}"
+            ));
+        }
     }
 
     /// Counts an exit of a core whose vCPU may not ask any more.
@@ -558,6 +574,7 @@ impl Instrument for Fuzzer {
             if vector == SYNCHRONOUS && self.is_keepers_end(at) {
                 self.end();
             }
+            self.note_the_keeper(at, vector);
             self.limit();
         }
     }
@@ -631,7 +648,9 @@ impl Instrument for Fuzzer {
             self.finds("lost", format!("VM {vm} does not start again"), 0);
         }
         if self.progress.exits > self.puppets[0].asked + LOST {
-            self.finds("lost", "the keeper, VM 0, does not ask any more".into(), 0);
+            let keeper = self.keeper.take().unwrap_or_default();
+            let what = format!("the keeper, VM 0, does not ask any more{keeper}");
+            self.finds("lost", what, 0);
         }
         self.found.take()
     }
