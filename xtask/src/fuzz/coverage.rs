@@ -72,7 +72,7 @@ pub struct Counts {
     /// Not reached, without one.
     pub missed: usize,
     /// Lines of the source with a block that was reached: the compiler copies a function to where it
-    /// is called, and each copy has blocks of its own.
+    /// is called, and each copy has blocks as well.
     pub lines: usize,
     /// Lines whose blocks were all missed.
     pub missed_lines: usize,

@@ -305,7 +305,7 @@ impl Fuzzer {
         })
     }
 
-    /// Returns whether a vCPU of the keeper is about to end, by a call of its own. No program makes
+    /// Returns whether a vCPU of the keeper is about to end, by its own call. No program makes
     /// one, but what is left of a program may have the puppet end, by its handler of panics.
     fn is_keepers_end(&self, at: &Moment<'_>) -> bool {
         /// Classes of HVC and SMC (Arm ARM, D24.2.40, ESR_EL2.EC).

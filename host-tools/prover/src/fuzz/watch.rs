@@ -50,7 +50,7 @@ pub(super) struct Watch {
     recent: Mutex<VecDeque<Input>>,
 }
 
-/// What stands still.
+/// How EL2 is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standstill {
     /// All cores wait.
@@ -74,7 +74,7 @@ struct Pulse {
 }
 
 impl Pulse {
-    /// Looks again, at a time of the guest. Returns how EL2 stands still, if it has for long.
+    /// Looks again, at a time of the guest. Returns how EL2 is stuck, if it is.
     fn look(&mut self, blocks: u64, now: Instant, used: Duration, time: i64) -> Option<Standstill> {
         let was_stopped = now.duration_since(self.seen) >= STOPPED;
         if blocks == 0 || blocks != self.blocks || was_stopped {
@@ -138,7 +138,7 @@ impl Watch {
             let what = match how {
                 Standstill::Waits => "all cores wait",
                 Standstill::Returns => "no exception returns a core to it",
-                // Only QEMU's time stands still with the guest.
+                // Only QEMU has its time by the guest's instructions.
                 Standstill::Loops if in_guests != 0 => std::process::exit(0),
                 Standstill::Loops => "it takes exceptions without end",
             };
@@ -153,7 +153,7 @@ impl Watch {
         watch
     }
 
-    /// Waits until EL2 stands still. Gives other cores their turns if a guest keeps its own.
+    /// Waits until EL2 is stuck. Gives other cores their turns if a guest keeps its own.
     fn wait(&self) -> Standstill {
         let mut pulse = Pulse {
             blocks: 0,
