@@ -647,9 +647,10 @@ impl Generator {
     fn lists(&mut self, ops: &mut Vec<Op>) {
         let at = LISTS + self.below(2) * PAGE + self.pick(&[0, 0, 8, 0xfe0, 4]);
         let flag = self.below(2) * list::CACHED;
-        let count = match self.below(16) {
+        // A page that moves takes as long as several exits.
+        let count = match self.below(64) {
             0 => 512,
-            1 | 2 => self.below(70),
+            1..4 => self.below(70),
             _ => 1 + self.below(6),
         };
         let first = match self.below(4) {
