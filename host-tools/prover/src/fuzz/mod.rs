@@ -17,7 +17,7 @@ use crate::instrument::{Finding, Instrument, Moment, Needs};
 use crate::prover::MAX_CORES;
 use cloison_abi::reply::Change;
 use cloison_abi::{Call, map, page, psci};
-use cloison_puppet::{ASK, LAST, OP_WORDS, Op};
+use cloison_puppet::{ASK, LAST, LEASE, OP_WORDS, Op};
 use generator::Generator;
 use generator::links::Device;
 use program::{Input, order};
@@ -42,6 +42,10 @@ const ENDED: u64 = 4000;
 const ORDERS: u32 = 50;
 /// Exits of all cores without a question of the keeper until it is lost: nobody restarts it.
 const LOST: u64 = 200_000;
+/// Events in a period of a millisecond with which the keeper asks as often as the others, and with
+/// which it still asks.
+const ENOUGH: u64 = 50_000;
+const LEAST: u64 = 2000;
 /// The vector of a guest's call (Arm ARM, D1.3.1).
 const SYNCHRONOUS: u16 = 0x400;
 /// Blocks of EL2 without a question of any VM until the machine boots again: guests that have lowered
@@ -275,9 +279,11 @@ impl Fuzzer {
         if vm == 0 {
             ops.retain(|op| !ends_the_keeper(*op));
             // The others wait for a keeper that has almost no budget: a part of the time is enough.
-            if self.generator.below(32) > 0 {
-                ops.retain(|op| !starves_the_keeper(*op));
-            }
+            let least = match self.generator.below(32) {
+                0 => LEAST,
+                _ => ENOUGH,
+            };
+            ops.retain(|op| !starves_the_keeper(*op, least));
         }
         ops
     }
@@ -500,15 +506,14 @@ fn ends_a_vm(op: Op) -> bool {
     }
 }
 
-/// Returns whether an operation may lower the keeper's own budget to almost nothing.
-fn starves_the_keeper(op: Op) -> bool {
-    /// Events in a period of a millisecond.
-    const ENOUGH: u64 = 50_000;
+/// Returns whether an operation may lower the keeper's own budget below so many events in a period of
+/// a millisecond: also one whose budget is the result of another, or comes by the services page.
+fn starves_the_keeper(op: Op, least: u64) -> bool {
     match op {
         Op::Execute { word, x } if word & 0xffe0_001c == 0xd400_0000 => {
-            x[0] as u32 == Call::QuotaSet as u32 && x[2] < ENOUGH
+            let is_known = ![LAST, LEASE].contains(&x[2]);
+            x[0] as u32 == Call::QuotaSet as u32 && (x[2] < least || !is_known)
         }
-        // By the services page.
         Op::Execute { x, .. } => {
             x[0] as u32 == Call::QuotaSet as u32 && x[1] == map::SERVICES + u64::from(page::CALL)
         }
@@ -682,5 +687,22 @@ impl Instrument for Fuzzer {
             what,
             core: 0,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keepers_budget_is_never_almost_nothing() {
+        let sets = |budget| program::call(Call::QuotaSet, [0, budget, 0]);
+        assert!(starves_the_keeper(sets(LEAST - 1), LEAST));
+        assert!(!starves_the_keeper(sets(LEAST), LEAST) && starves_the_keeper(sets(LEAST), ENOUGH));
+        assert!(starves_the_keeper(sets(LAST), LEAST) && starves_the_keeper(sets(LEASE), LEAST));
+        assert!(!starves_the_keeper(
+            program::call(Call::QuotaRead, [0; 3]),
+            LEAST
+        ));
     }
 }
