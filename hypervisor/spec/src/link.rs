@@ -189,20 +189,20 @@ impl Device {
     /// The other end's core leaves. Of a chain that it has taken, it continues in any later visit
     /// with what it has read, whatever the driver does to its descriptors meanwhile.
     pub fn pause(&mut self, memory: &impl Memory) {
-        for queue in self.used.iter().filter(|queue| queue.number != SENDER) {
+        let of = |queue: &Queue| {
             let all = (0..queue.size).filter_map(|number| queue.buffer(memory, number));
-            self.offered
-                .extend(all.map(|buffer| (queue.number, buffer)));
-        }
+            all.map(|buffer| (queue.number, buffer)).collect::<Vec<_>>()
+        };
+        let offered: Vec<_> = self.receiving().flat_map(of).collect();
+        self.offered.extend(offered);
     }
 
     /// Follows a store of the other end's core: the index of a ring of used buffers gives a chain
     /// back (2.7.8), and what is stored after it is for one that is taken later.
     pub fn give(&mut self, at: Ipa, len: u64) {
-        let mut all = self.used.iter();
-        let gives = |queue: &&Queue| len == 2 && at.0 == queue.device + 2;
-        if let Some(Queue { number, .. }) = all.find(gives) {
-            self.offered.retain(|(queue, _)| queue != number);
+        let given = self.receiving().find(|queue| queue.has_index(at, len));
+        if let Some(number) = given.map(|queue| queue.number) {
+            self.offered.retain(|(queue, _)| *queue != number);
         }
     }
 
@@ -229,7 +229,7 @@ impl Device {
     /// other buffer has bytes of them.
     pub fn first_given(&self, memory: &impl Memory, at: Ipa, index: u16, len: u64) -> Option<Ipa> {
         let mut queues = self.used.iter().filter(|queue| queue.number == 0);
-        let queue = queues.find(|queue| queue.device + 2 == at.0 && queue.size > 0)?;
+        let queue = queues.find(|queue| queue.has_index(at, 2) && queue.size > 0)?;
         let slot = u64::from(index.wrapping_sub(1)) % queue.size;
         let mut head = [0; 4];
         let entry = Ipa(queue.device + 4 + slot * 8);
@@ -252,6 +252,11 @@ impl Queue {
             at: self.device,
             len: 4 + self.size * 8,
         }
+    }
+
+    /// Returns whether bytes are the index of its ring (2.7.8).
+    fn has_index(&self, at: Ipa, len: u64) -> bool {
+        len == 2 && self.device.checked_add(2) == Some(at.0)
     }
 
     /// Returns the buffer of a descriptor, if the device may write to it.
@@ -402,6 +407,8 @@ mod tests {
         assert!(!device.was_offered(Ipa(BUFFER), 64));
         device.pause(&memory);
         assert!(!device.was_offered(Ipa(BUFFER), 64) && device.was_offered(Ipa(BUFFER + 256), 64));
+        device.done(Effect::Reset);
+        assert!(!device.was_offered(Ipa(BUFFER + 256), 64));
     }
 
     #[test]

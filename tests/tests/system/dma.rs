@@ -8,7 +8,7 @@ use cloison::network::{self, Forward};
 use cloison_config::guest_linux::{Release, Shown};
 use cloison_config::{Checked, ImageSource};
 use cloison_formats::image::Backing;
-use cloison_tests::{Clock, VIRT, ZCU102, load, machine, run, shipped};
+use cloison_tests::{Clock, VIRT, ZCU102, load, machine, number, run, shipped};
 use miette::{IntoDiagnostic, Result};
 use std::fs;
 use std::io::{Read, Write};
@@ -136,7 +136,7 @@ fn debian_uses_ethernet_and_a_card_in_a_colored_vm() -> Result<()> {
     let back = "dd if=/copy of=/dev/mmcblk0 bs=64k seek=896 conv=fsync 2> /dev/null";
     linux.output("linux", back);
     linux.output("linux", "mount -o remount,ro /; sync");
-    linux.await_intact("neighbor")?;
+    linux.await_last_beat("neighbor")?;
     let run = linux.stop()?;
     // There was nothing on the card at first.
     run.line("linux", "cloison: /dev/mmcblk0 has no root file system");
@@ -147,6 +147,8 @@ fn debian_uses_ethernet_and_a_card_in_a_colored_vm() -> Result<()> {
     );
     let moves = run.telemetry.migrations().count() as u64 + run.telemetry.dropped();
     assert!(moves >= 2 * 1000, "{moves} moves");
+    let done = run.line("neighbor", "heartbeat: done");
+    assert_eq!(number(done, "corrupt"), 0, "{done}");
     Ok(())
 }
 

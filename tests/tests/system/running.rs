@@ -6,7 +6,7 @@ use cloison_engine::linux::shell::{CommandResult, Shells};
 use cloison_engine::qemu::{Machine, Session};
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::ids::VmId;
-use cloison_tests::{Clock, Run, image, machine_of, number};
+use cloison_tests::{Clock, Run, image, machine_of};
 use miette::{Result, miette};
 use std::path::Path;
 use std::time::Duration;
@@ -139,13 +139,10 @@ impl Running {
         )
     }
 
-    /// Waits until a neighbor's memory has been checked to its last beat, and nothing was wrong.
-    #[track_caller]
-    pub fn await_intact(&mut self, vm: &str) -> Result<()> {
+    /// Waits until a neighbor has printed what its last beat has found.
+    pub fn await_last_beat(&mut self, vm: &str) -> Result<()> {
         self.expect(vm, "heartbeat: done")?;
-        let rest = self.expect(vm, " ticks")?;
-        assert_eq!(number(&rest, "corrupt"), 0, "{rest}");
-        Ok(())
+        self.expect(vm, " ticks").map(drop)
     }
 
     /// Waits until the bare-metal VM has printed that its next beats are correct.

@@ -272,7 +272,7 @@ fn a_disk(device: &str, name: &str) -> Result<()> {
     linux.type_in("linux", "reboot -f\n")?;
     linux.open("linux")?;
     assert_eq!(sum(&mut linux, &format!("/dev/{name}")), expected);
-    linux.await_intact("neighbor")?;
+    linux.await_last_beat("neighbor")?;
     let run = linux.stop()?;
     let now = fs::read(&disk).into_diagnostic()?;
     assert!(
@@ -280,6 +280,8 @@ fn a_disk(device: &str, name: &str) -> Result<()> {
         "what the disk has"
     );
     assert!(!run.outcome.console.contains("was refused"), "{run}");
+    let done = run.line("neighbor", "heartbeat: done");
+    assert_eq!(number(done, "corrupt"), 0, "{done}");
     Ok(())
 }
 
@@ -332,8 +334,10 @@ fn debian_uses_an_e1000_in_a_colored_vm() -> Result<()> {
     linux.open("linux")?;
     linux.join("linux", "10.0.2.15");
     linux.ping("linux", "10.0.2.2", "-s 1400");
-    linux.await_intact("neighbor")?;
+    linux.await_last_beat("neighbor")?;
     let run = linux.stop()?;
     assert!(!run.outcome.console.contains("was refused"), "{run}");
+    let done = run.line("neighbor", "heartbeat: done");
+    assert_eq!(number(done, "corrupt"), 0, "{done}");
     Ok(())
 }

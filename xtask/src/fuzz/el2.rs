@@ -6,6 +6,7 @@
 
 use super::system::{Run, Systems, progress};
 use super::{coverage, minimize};
+use cloison_engine::files::write_atomic;
 use cloison_engine::qemu::{Exit, Outcome};
 use cloison_engine::{configuration, installation, parts};
 use cloison_prover::fuzz::state::{COVERAGE, FINDING, Report};
@@ -125,9 +126,7 @@ fn conclude(directory: &Path, systems: &Systems, outcome: &Outcome) -> Result<Ex
             println!("{line}");
         }
         let console = directory.join("console.txt");
-        std::fs::write(&console, &outcome.console)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write {}", console.display()))?;
+        write_atomic(&console, outcome.console.as_bytes())?;
         println!(
             "system image {}; the last lines of {}:",
             systems.checksum(&found),

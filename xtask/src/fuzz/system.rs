@@ -132,7 +132,9 @@ impl Systems {
                 0 => turn,
                 exits => turn.min(exits),
             };
-            boot.seconds = run.seconds.saturating_sub(started.elapsed().as_secs());
+            let left = run.seconds.saturating_sub(started.elapsed().as_secs());
+            // 0 would be no limit.
+            boot.seconds = left.max(1);
             let outcome = system.boot(&boot, &watch)?;
             done = progress(run.directory).unwrap_or_default().exits;
             let is_over = started.elapsed().as_secs() >= run.seconds;

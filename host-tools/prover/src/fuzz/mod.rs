@@ -42,9 +42,9 @@ const ENDED: u64 = 4000;
 const ORDERS: u32 = 50;
 /// Exits of all cores without a question of the keeper until it is lost: nobody restarts it.
 const LOST: u64 = 200_000;
-/// Events in a period of a millisecond with which the keeper asks as often as the others, and with
-/// which it still asks.
+/// Events in a period of a millisecond with which the keeper asks as often as the others.
 const ENOUGH: u64 = 50_000;
+/// Events in a period with which it still asks.
 const LEAST: u64 = 2000;
 /// The vector of a guest's call (Arm ARM, D1.3.1).
 const SYNCHRONOUS: u16 = 0x400;
@@ -311,13 +311,17 @@ impl Fuzzer {
         })
     }
 
+    /// Returns whether a core is the keeper's, once it has asked.
+    fn is_keepers(&self, core: usize) -> bool {
+        self.silence[core].is_some_and(|(vm, _)| vm == 0)
+    }
+
     /// Returns whether a vCPU of the keeper is about to end, by its own call. No program makes
     /// one, but what is left of a program may have the puppet end, by its handler of panics.
     fn is_keepers_end(&self, at: &Moment<'_>) -> bool {
         /// Classes of HVC and SMC (Arm ARM, D24.2.40, ESR_EL2.EC).
         const CALLS: [u64; 2] = [0x16, 0x17];
-        let is_keeper = self.silence[at.core].is_some_and(|(vm, _)| vm == 0);
-        is_keeper
+        self.is_keepers(at.core)
             && [psci::CPU_OFF, psci::SYSTEM_OFF].contains(&(at.x(0) as u32))
             && CALLS.contains(&(at.names.read("ESR_EL2") >> 26 & 0x3f))
     }
@@ -325,8 +329,7 @@ impl Fuzzer {
     /// Notes what the keeper does when it has not asked for long, to be reported with it.
     fn note_the_keeper(&mut self, at: &Moment<'_>, vector: u16) {
         let is_late = self.progress.exits > self.puppets[0].asked + LOST / 2;
-        let is_keeper = self.silence[at.core].is_some_and(|(vm, _)| vm == 0);
-        if is_late && is_keeper {
+        if is_late && self.is_keepers(at.core) {
             let [from, why, state] =
                 ["ELR_EL2", "ESR_EL2", "SPSR_EL2"].map(|name| at.names.read(name));
             self.keeper = Some(format!(
